@@ -1,0 +1,160 @@
+"""Rows of next-token probabilities: from logits to rows, and what two rows say about each other.
+
+Everything except `probs_from_logits` uses only operations that also work on object arrays of
+`fractions.Fraction`, and never casts, so the functions that decode are also the ones that proofs run.
+"""
+
+import numpy as np
+
+ROW_SUM_TOLERANCE = 1e-6
+
+
+def check_rows(name, rows):
+    """Return `rows` as an array [..., V] after checking that every row is a probability distribution.
+
+    Raises ValueError naming the argument, the row and the value met: negative or NaN entries, a sum
+    that is off 1 by more than 1e-6, or nothing to choose from.
+
+    >>> check_rows("p", [0.5, 0.5]).shape
+    (2,)
+    """
+    rows = np.asarray(rows)
+    if rows.ndim == 0 or rows.shape[-1] == 0:
+        raise ValueError(f"{name}: expected rows of probabilities [..., V] with V >= 1, got shape {rows.shape}")
+    totals = rows.sum(axis=-1)
+    if not ((rows >= 0).all() and (abs(totals - 1) <= ROW_SUM_TOLERANCE).all()):
+        raise ValueError(_what_is_wrong(name, rows, totals))
+    return rows
+
+
+def _what_is_wrong(name, rows, totals):
+    for index in np.ndindex(totals.shape):
+        row, where = rows[index], f" row {index[0] if len(index) == 1 else index}" if index else ""
+        for token, value in enumerate(row):
+            if not value >= 0:
+                return f"{name}{where}: probability of token {token} is {value}, expected a number >= 0"
+        if not abs(totals[index] - 1) <= ROW_SUM_TOLERANCE:
+            return f"{name}{where}: probabilities sum to {totals[index]}, expected 1 within {ROW_SUM_TOLERANCE}"
+
+
+def check_token(name, token, vocab_size):
+    """Return `token` as an int in 0..vocab_size-1, or raise a ValueError that names it.
+
+    >>> check_token("x", 2, 3)
+    2
+    """
+    if isinstance(token, (bool, np.bool_)) or not isinstance(token, (int, np.integer)) or not 0 <= token < vocab_size:
+        raise ValueError(f"{name}: token {token!r} is not in the vocabulary, expected an integer in 0..{vocab_size - 1}")
+    return int(token)
+
+
+def _pair(p, q):
+    p, q = check_rows("p", p), check_rows("q", q)
+    if p.shape != q.shape:
+        raise ValueError(f"q: shape {q.shape} does not agree with p, expected {p.shape}")
+    return p, q
+
+
+def acceptance(p, q):
+    """beta = sum over x of min(p(x), q(x)): the probability that a token drawn from q is accepted.
+
+    p, q: [..., V] rows of the target and of the draft; returns [...] (a scalar for one row each).
+    Raises ValueError for rows that are not distributions or shapes that do not agree.
+    Source: Leviathan et al. 2023, Theorem 3.5 and Corollary 3.6.
+
+    >>> acceptance([0.5, 0.25, 0.25], [0.25, 0.25, 0.5])
+    0.75
+    """
+    p, q = _pair(p, q)
+    return _plain(np.minimum(p, q).sum(axis=-1))
+
+
+def total_variation(p, q):
+    """Half the L1 distance of two rows, which equals 1 - acceptance(p, q) (Leviathan's D_LK, Lemma 3.3).
+
+    p, q: [..., V]; returns [...]. Raises ValueError as `acceptance` does.
+
+    >>> total_variation([0.5, 0.25, 0.25], [0.25, 0.25, 0.5])
+    0.25
+    """
+    p, q = _pair(p, q)
+    return _plain(abs(p - q).sum(axis=-1) / 2)
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def residual(p, q):
+    """What the target still owes after the draft's share is taken: max(0, p - q), normalised.
+
+    p, q: [V] rows; returns [V]. Where nothing is left (p = q) the result is p itself: 0/0 is never formed.
+    Raises ValueError as `acceptance` does. Source: Leviathan et al. 2023, section 2.3.
+
+    >>> residual([0.5, 0.25, 0.25], [0.25, 0.25, 0.5]).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    return _residual(*_pair(p, q))
+
+
+def _residual(p, q):
+    left = np.maximum(p - q, 0)
+    total = left.sum()
+    return left / total if total > 0 else p.copy()
+
+
+def probs_from_logits(logits, temperature=1.0, top_k=None, top_p=None):
+    """Softmax of logits [..., V] after temperature, top-k and top-p, in float64; the input is unchanged.
+
+    temperature 0 puts everything on the first largest logit. `top_k` keeps the k largest logits (all
+    that tie with the k-th). `top_p` then keeps the smallest set of most probable tokens whose
+    probability reaches `top_p`, always at least one. Filters act after the temperature.
+    Raises ValueError for NaN or +inf logits, a row of only -inf, or a parameter out of range.
+    Source: top-p is nucleus sampling, Holtzman et al. 2020, section 3.1.
+
+    >>> probs_from_logits([0.0, 0.0, -np.inf]).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    logits = _check_logits(logits)
+    _check_warp(temperature, top_k, top_p)
+    if temperature == 0:
+        return (np.arange(logits.shape[-1]) == logits.argmax(axis=-1)[..., None]).astype(np.float64)
+    scaled = (logits - logits.max(axis=-1, keepdims=True)) / temperature
+    if top_k is not None and top_k < scaled.shape[-1]:
+        kth = np.partition(scaled, -top_k, axis=-1)[..., -top_k, None]
+        scaled = np.where(scaled < kth, -np.inf, scaled)
+    weights = np.exp(scaled)
+    probs = weights / weights.sum(axis=-1, keepdims=True)
+    return probs if top_p is None or top_p == 1 else _nucleus(probs, top_p)
+
+
+def _nucleus(probs, top_p):
+    order = np.argsort(-probs, axis=-1, kind="stable")
+    ranked = np.take_along_axis(probs, order, axis=-1)
+    before = np.cumsum(ranked, axis=-1) - ranked
+    kept = np.where(before < top_p, ranked, 0.0)
+    out = np.zeros_like(probs)
+    np.put_along_axis(out, order, kept, axis=-1)
+    return out / out.sum(axis=-1, keepdims=True)
+
+
+def _check_logits(logits):
+    logits = np.asarray(logits, dtype=np.float64)
+    if logits.ndim == 0 or logits.shape[-1] == 0:
+        raise ValueError(f"logits: expected rows [..., V] with V >= 1, got shape {logits.shape}")
+    top = logits.max(axis=-1)
+    if not np.isfinite(top).all():
+        row = tuple(int(i) for i in np.argwhere(~np.isfinite(top))[0])
+        met = "all -inf" if top[row] == -np.inf else "NaN" if np.isnan(top[row]) else "+inf"
+        where = f" row {row[0] if len(row) == 1 else row}" if row else ""
+        raise ValueError(f"logits{where}: {met}, expected finite numbers (or -inf for a forbidden token)")
+    return logits
+
+
+def _check_warp(temperature, top_k, top_p):
+    if not 0 <= temperature < np.inf:
+        raise ValueError(f"temperature: {temperature}, expected a finite number >= 0")
+    if top_k is not None and (isinstance(top_k, bool) or top_k != int(top_k) or top_k < 1):
+        raise ValueError(f"top_k: {top_k}, expected None or an integer >= 1")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p: {top_p}, expected None or a number in (0, 1]")
