@@ -1,0 +1,132 @@
+"""The one decode loop: propose, one target pass over all drafted nodes, rule, commit.
+
+Chains, trees, n-grams and plain decode (an empty draft) all go through `rounds`. Its invariant: the
+last committed token is in nobody's cache; it is the first row of the next target pass.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from specnotes.dice import RandomDice
+from specnotes.distributions import check_token, probs_from_logits
+from specnotes.records import Draft, Round
+from specnotes.rules import token_rule
+from specnotes.trace import Trace
+
+
+def generate(
+    target, prompt, drafter=None, *, gamma=3, max_new_tokens, temperature=1.0, top_k=None, top_p=None,
+    rule=token_rule, dice=None, stop=(),
+):
+    """Decode `max_new_tokens` tokens after `prompt` and return the Trace.
+
+    target: a LanguageModel. prompt, stop: token ids; a stop token ends the text and is part of it.
+    drafter: what guesses gamma tokens per pass; None is plain decode. temperature, top_k, top_p: the
+    warp, the same for target and draft. dice: None takes fresh entropy and records its seed.
+    The text has the target's warped law whatever the drafter is (for a lossless rule).
+    Raises ValueError for an empty prompt or one that does not fit, a token outside the vocabulary,
+    gamma or max_new_tokens < 0, a warp out of range, a drafter with a larger vocabulary.
+    Source: Leviathan et al. 2023, Algorithm 1, repeated.
+
+    >>> from specnotes.toy import TableModel
+    >>> model = TableModel(lambda tokens: [0.0, 1.0, 2.0], vocab_size=3)
+    >>> generate(model, [0], max_new_tokens=2, temperature=0).tokens
+    (2, 2)
+    """
+    warp = partial(probs_from_logits, temperature=temperature, top_k=top_k, top_p=top_p)
+    warp([[0.0]])
+    seed = None
+    if dice is None:
+        seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+        dice = RandomDice(np.random.default_rng(seed))
+    loop = rounds(
+        target, prompt, drafter, gamma=gamma, max_new_tokens=max_new_tokens, warp=warp, rule=rule, dice=dice, stop=stop
+    )
+    done = tuple(loop)
+    return Trace(done, _finish(done, max_new_tokens, stop), seed)
+
+
+def _finish(done, max_new_tokens, stop):
+    if done and done[-1].tokens[-1] in stop:
+        return "stop"
+    return "length" if sum(len(round.tokens) for round in done) == max_new_tokens else "context"
+
+
+def rounds(target, prompt, drafter=None, *, gamma=3, max_new_tokens, warp, rule=token_rule, dice, stop=()):
+    """The loop itself: an iterator of Round, one per target pass, until stop, length or context ends it.
+
+    Arguments as in `generate`, with `warp` from logits [n, V] to rows [n, V]. Arguments are checked
+    before the first model is touched, at the call. Caches are reset at the start.
+    """
+    prompt = _check(target, prompt, drafter, gamma, max_new_tokens, stop)
+    return _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, frozenset(stop))
+
+
+def _check(target, prompt, drafter, gamma, max_new_tokens, stop):
+    prompt = [check_token("prompt", token, target.vocab_size) for token in prompt]
+    if not 1 <= len(prompt) <= target.max_length:
+        raise ValueError(f"prompt: {len(prompt)} tokens, expected 1..{target.max_length} (the target's context)")
+    for name, value in (("gamma", gamma), ("max_new_tokens", max_new_tokens)):
+        if isinstance(value, bool) or value != int(value) or value < 0:
+            raise ValueError(f"{name}: {value}, expected an integer >= 0")
+    for token in stop:
+        check_token("stop", token, target.vocab_size)
+    if getattr(drafter, "vocab_size", 0) > target.vocab_size:
+        raise ValueError(f"drafter: vocabulary of {drafter.vocab_size}, expected at most the target's {target.vocab_size}")
+    return prompt
+
+
+def _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, stop):
+    context, wanted = list(prompt), len(prompt) + max_new_tokens
+    target.rollback(0)
+    if len(prompt) > 1:
+        target.forward(prompt[:-1], last_only=True)
+    if drafter is not None:
+        drafter.start(prompt)
+    limit = min(wanted, target.max_length)
+    while len(context) < limit:
+        room = limit - len(context) - 1
+        draft, q = _propose(drafter, context, min(gamma, room), warp, dice, target.vocab_size)
+        output, root = _target_pass(target, context[-1], draft)
+        p = warp(output.logits)
+        verdict = rule(p, q, draft, dice)
+        rows = [root] + [root + 1 + node for node in verdict.path]
+        target.keep(rows)
+        tokens = _cut(verdict.tokens, limit - len(context), stop)
+        context += tokens
+        if drafter is not None:
+            features = None if output.features is None else output.features[[row - root for row in rows]]
+            drafter.commit(tokens, features)
+        yield Round(draft, verdict, tuple(tokens), verdict.kinds[: len(tokens)], _betas(p, q, draft, verdict))
+        if tokens[-1] in stop:
+            return
+
+
+def _propose(drafter, context, gamma, warp, dice, vocab_size):
+    if drafter is None or gamma == 0:
+        return Draft((), ()), np.zeros((0, vocab_size))
+    draft, q = drafter.propose(context, gamma, warp, dice)
+    missing = vocab_size - q.shape[-1] if len(draft) else 0
+    return draft, np.pad(q, ((0, 0), (0, missing))) if missing else q
+
+
+def _target_pass(target, last, draft):
+    """One pass over the last committed token and all drafted nodes: the Output, and the first row's index."""
+    root = target.length
+    parents = [root - 1] + [root + 1 + parent for parent in draft.parents]
+    return target.forward([last, *draft.tokens], None if draft.is_chain else parents), root
+
+
+def _cut(tokens, room, stop):
+    """The emitted tokens up to the first stop token, and no more than fit."""
+    kept = list(tokens[:room])
+    ends = [index for index, token in enumerate(kept) if token in stop]
+    return kept[: ends[0] + 1] if ends else kept
+
+
+def _betas(p, q, draft, verdict):
+    if not (len(draft) and draft.is_chain):
+        return ()
+    examined = len(verdict.path) + (verdict.kind == "recovered")
+    return tuple(np.minimum(p[:examined], q[:examined]).sum(axis=-1).tolist())

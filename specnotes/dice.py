@@ -1,0 +1,72 @@
+"""Where every random choice comes from: a rule asks its dice, and never a generator.
+
+`flip(probability)` answers yes or no, `draw(weights)` answers an index. Each call takes exactly one
+uniform u from [0, 1), even when the answer is certain, so a script of uniforms lines up with the
+questions asked. Weights need not sum to 1.
+"""
+
+import numpy as np
+
+
+class _UniformDice:
+    """The two formulas; a subclass says where the next uniform comes from."""
+
+    def _next(self):
+        raise NotImplementedError
+
+    def flip(self, probability):
+        """True with the given probability: u < probability."""
+        if not 0 <= probability <= 1:
+            raise ValueError(f"probability: {probability}, expected a number in [0, 1]")
+        return bool(self._next() < probability)
+
+    def draw(self, weights):
+        """An index drawn in proportion to `weights` [V]: the inverse of the running sum, in float64.
+
+        The first index whose running sum exceeds u * total: an entry of weight 0 never is.
+        Raises ValueError for negative or NaN weights, or when they sum to 0.
+        """
+        weights = np.asarray(weights, dtype=np.float64)
+        running = weights.cumsum()
+        if not (weights.ndim == 1 and weights.size and weights.min() >= 0 and 0 < running[-1] < np.inf):
+            raise ValueError(f"weights: {weights}, expected one row of numbers >= 0 with a positive finite sum")
+        return int(running.searchsorted(self._next() * running[-1], side="right"))
+
+
+class RandomDice(_UniformDice):
+    """Dice that take their uniforms from a NumPy generator.
+
+    >>> RandomDice(np.random.default_rng(0)).draw([0.0, 1.0, 0.0])
+    1
+    """
+
+    def __init__(self, rng):
+        if not isinstance(rng, np.random.Generator):
+            raise ValueError(f"rng: {rng!r}, expected a numpy.random.Generator")
+        self._rng = rng
+
+    def _next(self):
+        return self._rng.random()
+
+
+class ScriptedDice(_UniformDice):
+    """Dice that take their uniforms from a list, for a case worked by hand.
+
+    Raises ValueError for a number outside [0, 1), and when a question comes after the last one.
+
+    >>> ScriptedDice([0.6]).draw([0.5, 0.25, 0.25])
+    1
+    """
+
+    def __init__(self, uniforms):
+        self._uniforms = [float(u) for u in uniforms]
+        for index, u in enumerate(self._uniforms):
+            if not 0 <= u < 1:
+                raise ValueError(f"uniforms: {u} at index {index}, expected a number in [0, 1)")
+        self.used = 0
+
+    def _next(self):
+        if self.used == len(self._uniforms):
+            raise ValueError(f"uniforms: all {self.used} are used up, expected one more")
+        self.used += 1
+        return self._uniforms[self.used - 1]

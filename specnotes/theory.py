@@ -1,0 +1,117 @@
+"""Closed forms: how many tokens a pass yields, and when that pays.
+
+Every function takes floats or Fractions and returns the same kind. Geometric sums are added up term
+by term rather than written as a quotient: the quotient (1 - alpha^(gamma+1)) / (1 - alpha) loses its
+digits near alpha = 1 and is 0/0 at it, the sum does not.
+"""
+
+from numbers import Rational
+
+TIE = 1e-12  # in floats, a gain below this is rounding, not a better gamma
+
+
+def _check_unit(name, value):
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name}: {value}, expected a number in [0, 1]")
+    return value
+
+
+def _check_count(name, value, least=0):
+    if isinstance(value, bool) or value != int(value) or value < least:
+        raise ValueError(f"{name}: {value}, expected an integer >= {least}")
+    return int(value)
+
+
+def _check_cost(name, value):
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name}: {value}, expected a finite number >= 0")
+    return value
+
+
+def expected_tokens(alpha, gamma):
+    """Tokens per target pass: 1 + alpha + ... + alpha^gamma = (1 - alpha^(gamma+1)) / (1 - alpha).
+
+    alpha: acceptance probability, the same at every position, independently. gamma: drafted tokens.
+    The target's own token counts, so the value lies in 1..gamma+1.
+    Raises ValueError for alpha outside [0, 1] or gamma not an integer >= 0.
+    Source: Leviathan et al. 2023, Equation 1.
+
+    >>> expected_tokens(0.5, 2)
+    1.75
+    """
+    _check_unit("alpha", alpha)
+    total = 1
+    for _ in range(_check_count("gamma", gamma)):
+        total = 1 + alpha * total
+    return total
+
+
+def tokens_distribution(alpha, gamma):
+    """Probability of emitting n tokens in a pass, for n = 1..gamma+1: a geometric law cut off at gamma+1.
+
+    Returns a list of gamma+1 probabilities: alpha^(n-1) (1 - alpha) up to gamma, then alpha^gamma.
+    Raises ValueError as `expected_tokens` does. Source: Leviathan et al. 2023, section 3.1.
+
+    >>> tokens_distribution(0.5, 2)
+    [0.5, 0.25, 0.25]
+    """
+    _check_unit("alpha", alpha)
+    gamma = _check_count("gamma", gamma)
+    return [alpha**n * (1 - alpha) for n in range(gamma)] + [alpha**gamma]
+
+
+def speedup(alpha, gamma, c):
+    """How many times faster than plain decode: expected_tokens(alpha, gamma) / (gamma c + 1).
+
+    c: time of one draft step / time of one target step. Assumes that a target pass over gamma+1
+    positions costs what a pass over one costs.
+    Raises ValueError as `expected_tokens` does, or for c < 0. Source: Leviathan et al. 2023, Theorem 3.8.
+
+    >>> speedup(0.5, 1, 0.25)
+    1.2
+    """
+    return expected_tokens(alpha, gamma) / (gamma * _check_cost("c", c) + 1)
+
+
+def best_gamma(alpha, c, max_gamma=16):
+    """The draft length in 0..max_gamma with the largest speed-up, and that speed-up.
+
+    gamma = 0 is plain decode, speed-up 1. The smallest gamma wins a tie: exactly with Fractions, and
+    with floats when the gain is below 1e-12.
+    Raises ValueError as `speedup` does. Source: Leviathan et al. 2023, section 3.5.
+
+    >>> best_gamma(0.5, 0.2)
+    (1, 1.25)
+    """
+    best = (0, speedup(alpha, 0, c))
+    for gamma in range(1, _check_count("max_gamma", max_gamma) + 1):
+        gain = speedup(alpha, gamma, c)
+        if gain - best[1] > (0 if isinstance(gain, Rational) else TIE):
+            best = (gamma, gain)
+    return best
+
+
+def operations(alpha, gamma, c_hat):
+    """Arithmetic spent per token, relative to plain decode: (gamma c_hat + gamma + 1) / expected_tokens.
+
+    c_hat: arithmetic operations of the draft / of the target, per token. Speculation buys time with work.
+    Raises ValueError as `expected_tokens` does, or for c_hat < 0. Source: Leviathan et al. 2023, Theorem 3.11.
+
+    >>> operations(0.5, 1, 0.25)
+    1.5
+    """
+    return (gamma * _check_cost("c_hat", c_hat) + gamma + 1) / expected_tokens(alpha, gamma)
+
+
+def break_even_c(alpha, gamma):
+    """The draft cost c at which speculation with this gamma neither gains nor loses.
+
+    It solves speedup(alpha, gamma, c) = 1: (expected_tokens - 1) / gamma. It is alpha at gamma = 1
+    and falls as gamma grows.
+    Raises ValueError as `expected_tokens` does, or for gamma = 0, where every c breaks even.
+    Source: Leviathan et al. 2023, Corollary 3.9 and its proof.
+
+    >>> break_even_c(0.5, 2)
+    0.375
+    """
+    return (expected_tokens(alpha, gamma) - 1) / _check_count("gamma", gamma, least=1)
