@@ -1,0 +1,6 @@
+"""The explorers: ipywidgets in a notebook, and live without a kernel on the published page."""
+
+from specnotes.widgets.rule import RuleExplorer
+from specnotes.widgets.speedup import SpeedupExplorer
+
+__all__ = ["RuleExplorer", "SpeedupExplorer"]

@@ -1,0 +1,86 @@
+// The kernel's stand-in on a page without one: closed forms and the accept/reject rule at one position.
+// Each function repeats a Python function of the package, operation for operation, and is compared with it.
+
+function expectedTokens(alpha, gamma) {
+  let total = 1;
+  for (let i = 0; i < gamma; i++) total = 1 + alpha * total;
+  return total;
+}
+
+function tokensDistribution(alpha, gamma) {
+  const law = Array.from({ length: gamma }, (_, n) => alpha ** n * (1 - alpha));
+  return [...law, alpha ** gamma];
+}
+
+function speedup(alpha, gamma, c) {
+  return expectedTokens(alpha, gamma) / (gamma * c + 1);
+}
+
+function bestGamma(alpha, c, maxGamma) {
+  let best = [0, speedup(alpha, 0, c)];
+  for (let gamma = 1; gamma <= maxGamma; gamma++) {
+    const gain = speedup(alpha, gamma, c);
+    if (gain - best[1] > 1e-12) best = [gamma, gain];
+  }
+  return best;
+}
+
+function softmax(logits) {
+  const top = Math.max(...logits);
+  const weights = logits.map((logit) => Math.exp(logit - top));
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  return weights.map((weight) => weight / total);
+}
+
+function sliderRows(mismatch) {
+  const logits = [2, 1.4, 0.9, 0.5, 0, -0.5, -1, -1.4];
+  const lowered = logits.map((logit, token) => logit - (token % 2 === 0 ? 2.55 * mismatch : 0));
+  return [softmax(logits), softmax(lowered)];
+}
+
+function acceptance(p, q) {
+  return p.reduce((sum, share, token) => sum + Math.min(share, q[token]), 0);
+}
+
+function residual(p, q) {
+  const left = p.map((share, token) => Math.max(share - q[token], 0));
+  const total = left.reduce((sum, share) => sum + share, 0);
+  return total > 0 ? left.map((share) => share / total) : p.slice();
+}
+
+function flip(probability, u) {
+  return u < probability;
+}
+
+function draw(weights, u) {
+  let running = 0;
+  const sums = weights.map((weight) => (running += weight));
+  return sums.findIndex((sum) => sum > u * running);
+}
+
+function verify(p, q, x, uniform) {
+  const ratio = p[x] < q[x] ? p[x] / q[x] : p[x] > 0 ? 1 : 0;
+  return flip(ratio, uniform()) ? [true, x] : [false, draw(residual(p, q), uniform())];
+}
+
+function oneRound(p, q, gamma, uniform) {
+  const drafted = Array.from({ length: gamma }, () => draw(q, uniform()));
+  const tokens = [];
+  for (const x of drafted) {
+    const [accepted, token] = verify(p, q, x, uniform);
+    tokens.push(token);
+    if (!accepted) return { tokens, kind: "recovered" };
+  }
+  tokens.push(draw(p, uniform()));
+  return { tokens, kind: "bonus" };
+}
+
+function uniformStream(seed) {
+  let state = seed | 0;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
+  };
+}

@@ -1,0 +1,132 @@
+// What both explorers draw with: sliders, readouts and a figure. `model` is anywidget's, or the page's stand-in.
+
+function fixed(value, places) {
+  if (value === null || value === undefined) return "–";
+  const scaled = value * 10 ** places;
+  const halves = value * 2 ** (places + 1); // an odd integer only where the decimal is an exact tie
+  const tie = Number.isInteger(halves) && halves % 2 !== 0;
+  const tied = tie && places > 0 ? (2 * Math.round(scaled / 2)) / 10 ** places : value; // to even, as in Python
+  return tied.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+}
+
+function fill(template, values) {
+  return template.replace(/\{(\w+)(?::\.(\d)f)?\}/g, (_, key, places) => fixed(values[key], Number(places || 0)));
+}
+
+function node(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function svg(tag, attributes, text = "") {
+  const written = Object.entries(attributes).map(([name, value]) => ` ${name}="${value}"`);
+  return `<${tag}${written.join("")}>${text}</${tag}>`;
+}
+
+function sliderControl(model, spec) {
+  const output = node("output", { "aria-live": "off" });
+  const input = node("input", { type: "range", min: spec.min, max: spec.max, step: spec.step, "data-setting": spec.name });
+  const show = () => {
+    const value = model.get(spec.name);
+    const text = fixed(value, spec.places);
+    if (Number(input.value) !== value) input.value = value;
+    const share = (value - spec.min) / (spec.max - spec.min);
+    input.style.setProperty("--filled", `${100 * share}%`);
+    input.setAttribute("aria-valuetext", text);
+    output.textContent = text;
+  };
+  input.addEventListener("input", () => {
+    model.set(spec.name, Number(input.value));
+    model.save_changes();
+    show();
+  });
+  const name = node("span", { class: "sn-name" }, spec.label);
+  return { element: node("label", { class: "sn-slider" }, name, output, input), show };
+}
+
+function cards(labels) {
+  const values = labels.readouts.map(([label], index) => node("dd", { "data-readout": label, class: index === 1 ? "sn-key" : "" }));
+  const items = labels.readouts.map(([label], index) => node("div", { class: "sn-card" }, node("dt", {}, label), values[index]));
+  const show = (results) => labels.readouts.forEach(([, template], index) => {
+    values[index].textContent = fill(template, results);
+  });
+  return { element: node("dl", { class: "sn-cards" }, ...items), show };
+}
+
+// The figure is drawn at the width it has, so that its letters keep their size on a phone.
+function figure(legend, draw) {
+  const picture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  picture.setAttribute("role", "img");
+  const element = node("div", { class: "sn-figure" }, picture, legend);
+  const show = (results) => {
+    const width = Math.max(260, Math.round(element.clientWidth || 640));
+    const { height, label, body } = draw(results, width);
+    picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    picture.setAttribute("width", width);
+    picture.setAttribute("height", height);
+    picture.setAttribute("aria-label", label);
+    picture.innerHTML = body;
+  };
+  return { element, show };
+}
+
+function legendOf(...entries) {
+  const items = entries.map(([kind, text]) => node("li", {}, node("span", { class: `sn-key-${kind}`, "aria-hidden": "true" }), text));
+  return node("ul", { class: "sn-legend" }, ...items);
+}
+
+function niceTop(value) {
+  return [1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 18].find((top) => top >= value * 1.04) || 20;
+}
+
+function ticks(top, most) {
+  const step = [0.1, 0.2, 0.25, 0.5, 1, 2, 5].find((size) => top / size <= most);
+  return Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, index) => index * step);
+}
+
+// Builds the explorer into `el`; returns a function that takes it down.
+function mount({ model, el }, { legend, draw, extras = [] }) {
+  const labels = model.get("labels");
+  const controls = model.get("sliders").map((spec) => ({ ...sliderControl(model, spec), name: spec.name }));
+  const readouts = cards(labels);
+  const picture = figure(legend, draw);
+  const spoken = node("p", { class: "sn-spoken", role: "status" });
+  const box = node("div", { class: "sn-explorer", role: "group", "aria-label": labels.title },
+    node("p", { class: "sn-title" }, labels.title),
+    node("div", { class: "sn-sliders" }, ...controls.map((control) => control.element)),
+    readouts.element, picture.element, ...extras, spoken);
+
+  let timer = 0;
+  let drawn = false;
+  const settle = () => {
+    const results = model.get("results");
+    box.classList.toggle("sn-waiting", controls.some(({ name }) => results[name] !== model.get(name)));
+  };
+  const redraw = () => {
+    const results = model.get("results");
+    readouts.show(results);
+    picture.show(results);
+    settle();
+    clearTimeout(timer);
+    if (drawn) timer = setTimeout(() => { spoken.textContent = labels.readouts.map(([label, template]) => `${label} ${fill(template, results)}`).join(", "); }, 600);
+    drawn = true;
+  };
+  const moved = () => { controls.forEach((control) => control.show()); settle(); };
+
+  el.classList.add("specnotes-widget");
+  el.replaceChildren(box);
+  moved();
+  redraw();
+  model.on("change:results", redraw);
+  controls.forEach(({ name }) => model.on(`change:${name}`, moved));
+  const sized = new ResizeObserver(() => picture.show(model.get("results")));
+  sized.observe(picture.element);
+  return () => {
+    clearTimeout(timer);
+    sized.disconnect();
+    model.off("change:results", redraw);
+    controls.forEach(({ name }) => model.off(`change:${name}`, moved));
+  };
+}
