@@ -26,10 +26,12 @@ class ModelDrafter:
     def propose(self, context, gamma, warp, dice):
         """A chain of at most `gamma` tokens after `context`, and the rows q [n, V] they were drawn from.
 
-        Fewer than gamma where the draft model's own context ends. One draw per drafted token.
+        Fewer than gamma where the draft model's own context ends, none after a token it has no id for.
+        One draw per drafted token.
         """
-        gamma = max(0, min(gamma, self.model.max_length - len(context) + 1))
         tokens, q, unread = [], [], context[self.model.length :]
+        room = self.model.max_length - len(context) + 1 if max(unread) < self.vocab_size else 0
+        gamma = max(0, min(gamma, room))
         for _ in range(gamma):
             row = warp(self.model.forward(unread, last_only=True).logits)[-1]
             unread = [dice.draw(row)]

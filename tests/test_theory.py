@@ -1,0 +1,88 @@
+from fractions import Fraction as F
+
+import pytest
+
+from specnotes import theory
+
+
+def test_tokens_per_pass_at_the_edges():
+    assert theory.expected_tokens(0, 5) == 1
+    assert theory.expected_tokens(1, 5) == 6
+    assert theory.expected_tokens(0.8, 0) == 1
+
+
+def test_the_closed_form_equals_the_sum_in_fractions():
+    for alpha in (F(1, 3), F(4, 5), F(99, 100)):
+        for gamma in range(9):
+            assert theory.expected_tokens(alpha, gamma) == (1 - alpha ** (gamma + 1)) / (1 - alpha)
+
+
+def test_near_alpha_one_no_digit_is_lost():
+    # 1 + (1-e) + (1-e)^2 = 3 - 3e + e^2; the quotient form is off by 4e-5 here
+    alpha = 1 - 2.0**-40
+    assert theory.expected_tokens(alpha, 2) == pytest.approx(3 - 3 * 2.0**-40, rel=1e-15)
+
+
+def test_the_first_explorers_numbers():
+    # alpha .8, gamma 4: (1 - .8^5) / .2 = 3.3616; / 1.2 = 2.8013; best gamma 8: 4.32891... / 1.4
+    assert theory.expected_tokens(0.8, 4) == pytest.approx(3.3616)
+    assert theory.speedup(0.8, 4, 0.05) == pytest.approx(3.3616 / 1.2)
+    gamma, gain = theory.best_gamma(0.8, 0.05)
+    assert gamma == 8 and gain == pytest.approx((1 - 0.8**9) / 0.2 / 1.4)
+
+
+def test_a_slow_draft_slows_decode_down():
+    assert theory.speedup(0.6, 4, 0.5) == pytest.approx(2.3056 / 3)
+    assert theory.best_gamma(0.6, 0.7) == (0, 1)
+
+
+def test_a_near_tie_goes_to_the_better_and_an_exact_tie_to_the_smaller():
+    assert theory.speedup(0.7, 5, 0.05) == pytest.approx(2.3529360, abs=5e-8)
+    assert theory.speedup(0.7, 6, 0.05) == pytest.approx(2.3529377, abs=5e-8)
+    assert theory.best_gamma(0.7, 0.05)[0] == 6
+    assert theory.speedup(F(1, 2), 1, F(1, 5)) == theory.speedup(F(1, 2), 2, F(1, 5)) == F(5, 4)
+    assert theory.best_gamma(F(1, 2), F(1, 5)) == (1, F(5, 4))
+    assert theory.best_gamma(0.5, 0.2)[0] == 1
+
+
+def test_alpha_one_drafts_as_much_as_allowed():
+    assert theory.best_gamma(1, 0.05, max_gamma=9)[0] == 9
+
+
+def test_break_even_is_alpha_at_gamma_one_and_falls():
+    costs = [theory.break_even_c(F(3, 5), gamma) for gamma in range(1, 8)]
+    assert costs[0] == F(3, 5) and costs == sorted(costs, reverse=True)
+    assert all(theory.speedup(F(3, 5), gamma, c) == 1 for gamma, c in enumerate(costs, start=1))
+
+
+def test_the_distribution_sums_to_one_and_has_the_mean():
+    for gamma in range(6):
+        pmf = theory.tokens_distribution(F(2, 3), gamma)
+        assert len(pmf) == gamma + 1 and sum(pmf) == 1
+        assert sum(n * w for n, w in enumerate(pmf, start=1)) == theory.expected_tokens(F(2, 3), gamma)
+
+
+def test_averages_do_not_commute():
+    mean = (theory.expected_tokens(0.95, 4) + theory.expected_tokens(0.25, 4)) / 2
+    assert mean == pytest.approx(2.928, abs=5e-4)
+    assert theory.expected_tokens(0.6, 4) == pytest.approx(2.306, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda: theory.expected_tokens(1.1, 2), "alpha"),
+        (lambda: theory.expected_tokens(float("nan"), 2), "alpha"),
+        (lambda: theory.tokens_distribution(-0.1, 2), "alpha"),
+        (lambda: theory.expected_tokens(0.5, -1), "gamma"),
+        (lambda: theory.tokens_distribution(0.5, 1.5), "gamma"),
+        (lambda: theory.speedup(0.5, 2, -0.1), "c"),
+        (lambda: theory.speedup(0.5, 2, float("inf")), "c"),
+        (lambda: theory.best_gamma(0.5, 0.1, max_gamma=-1), "max_gamma"),
+        (lambda: theory.operations(0.5, 2, -1), "c_hat"),
+        (lambda: theory.break_even_c(0.5, 0), "gamma"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(call, name):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        call()
