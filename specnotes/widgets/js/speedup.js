@@ -18,9 +18,11 @@ function drawCurve(results, width) {
   const last = curve.length - 1;
   const x = (length) => left + ((width - left - right) * length) / last;
   const y = (value) => height - bottom - ((height - top - bottom) * value) / highest;
-  const anchor = (length) => (length < 2 ? "start" : length > last - 3 ? "end" : "middle");
-  const label = (length, dy, kind, text) =>
-    svg("text", { x: x(length), y: y(curve[length]) + dy, "text-anchor": anchor(length), class: `sn-mark-label ${kind}` }, text);
+  const label = (length, dx, dy, anchor, kind, text) =>
+    svg("text", { x: x(length) + dx, y: y(curve[length]) + dy, "text-anchor": anchor, class: `sn-mark-label ${kind}` }, text);
+  const over = best_gamma < 3 ? "start" : best_gamma > last - 4 ? "end" : "middle";
+  const side = gamma > last - 4 ? -1 : 1;
+  const low = y(curve[gamma]) + 22 > y(0) - 6 ? -14 : 22; // under the point, unless it lies on the axis
 
   const rows = ticks(highest, 6).map((value) =>
     svg("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "sn-grid" }) +
@@ -41,8 +43,8 @@ function drawCurve(results, width) {
     svg("polyline", { points: points.join(" "), class: "sn-curve" }), ...dots,
     svg("path", { d: `M${bx} ${by - 9}l9 9l-9 9l-9-9z`, class: "sn-best" }),
     svg("circle", { cx: x(gamma), cy: y(curve[gamma]), r: same ? 4.5 : 6.5, class: "sn-now" }),
-    label(best_gamma, -16, "sn-best-label", `${same ? "γ here, and best: " : "best γ "}${best_gamma} · ${fixed(best_speedup, 2)}×`),
-    same ? "" : label(gamma, 24, "", `γ ${gamma} · ${fixed(curve[gamma], 2)}×`),
+    label(best_gamma, 0, -16, over, "sn-best-label", `${same ? "γ here, and best: " : "best γ "}${best_gamma} · ${fixed(best_speedup, 2)}×`),
+    same ? "" : label(gamma, 9 * side, low, side > 0 ? "start" : "end", "", `γ ${gamma} · ${fixed(curve[gamma], 2)}×`),
   ];
   const spoken = `Speed-up over draft length 0 to ${last}. At γ ${gamma} it is ${fixed(curve[gamma], 2)} times; ` +
     `the best is γ ${best_gamma} with ${fixed(best_speedup, 2)} times; at γ ${last} it is ${fixed(curve[last], 2)} times.`;

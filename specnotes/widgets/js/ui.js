@@ -27,13 +27,13 @@ function svg(tag, attributes, text = "") {
 
 function sliderControl(model, spec) {
   const output = node("output", { "aria-live": "off" });
-  const input = node("input", { type: "range", min: spec.min, max: spec.max, step: spec.step, "data-setting": spec.name });
+  const limits = { min: spec.min, max: spec.max, step: spec.step };
+  const input = node("input", { type: "range", ...limits, "data-setting": spec.name });
   const show = () => {
     const value = model.get(spec.name);
     const text = fixed(value, spec.places);
     if (Number(input.value) !== value) input.value = value;
-    const share = (value - spec.min) / (spec.max - spec.min);
-    input.style.setProperty("--filled", `${100 * share}%`);
+    input.style.setProperty("--filled", `${(100 * (value - spec.min)) / (spec.max - spec.min)}%`);
     input.setAttribute("aria-valuetext", text);
     output.textContent = text;
   };
@@ -47,12 +47,13 @@ function sliderControl(model, spec) {
 }
 
 function cards(labels) {
-  const values = labels.readouts.map(([label], index) => node("dd", { "data-readout": label, class: index === 1 ? "sn-key" : "" }));
-  const items = labels.readouts.map(([label], index) => node("div", { class: "sn-card" }, node("dt", {}, label), values[index]));
+  const values = labels.readouts.map(([label]) => node("span", { "data-readout": label }));
+  const items = labels.readouts.map(([label], index) =>
+    node("div", { class: "sn-card", role: "listitem" }, node("span", { class: "sn-name" }, label), values[index]));
   const show = (results) => labels.readouts.forEach(([, template], index) => {
     values[index].textContent = fill(template, results);
   });
-  return { element: node("dl", { class: "sn-cards" }, ...items), show };
+  return { element: node("div", { class: "sn-cards", role: "list" }, ...items), show };
 }
 
 // The figure is drawn at the width it has, so that its letters keep their size on a phone.
@@ -73,7 +74,8 @@ function figure(legend, draw) {
 }
 
 function legendOf(...entries) {
-  const items = entries.map(([kind, text]) => node("li", {}, node("span", { class: `sn-key-${kind}`, "aria-hidden": "true" }), text));
+  const sample = (kind) => node("span", { class: `sn-key-${kind}`, "aria-hidden": "true" });
+  const items = entries.map(([kind, text]) => node("li", {}, sample(kind), text));
   return node("ul", { class: "sn-legend" }, ...items);
 }
 
@@ -104,16 +106,23 @@ function mount({ model, el }, { legend, draw, extras = [] }) {
     const results = model.get("results");
     box.classList.toggle("sn-waiting", controls.some(({ name }) => results[name] !== model.get(name)));
   };
+  const speak = () => {
+    const results = model.get("results");
+    spoken.textContent = labels.readouts.map(([label, template]) => `${label} ${fill(template, results)}`).join(", ");
+  };
   const redraw = () => {
     const results = model.get("results");
     readouts.show(results);
     picture.show(results);
     settle();
     clearTimeout(timer);
-    if (drawn) timer = setTimeout(() => { spoken.textContent = labels.readouts.map(([label, template]) => `${label} ${fill(template, results)}`).join(", "); }, 600);
+    if (drawn) timer = setTimeout(speak, 600);
     drawn = true;
   };
-  const moved = () => { controls.forEach((control) => control.show()); settle(); };
+  const moved = () => {
+    controls.forEach((control) => control.show());
+    settle();
+  };
 
   el.classList.add("specnotes-widget");
   el.replaceChildren(box);
