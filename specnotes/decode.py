@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from specnotes.dice import RandomDice
-from specnotes.distributions import check_token, probs_from_logits
+from specnotes.distributions import _overlap, check_token, probs_from_logits
 from specnotes.records import Draft, Round
 from specnotes.rules import token_rule
 from specnotes.trace import Trace
@@ -129,4 +129,23 @@ def _betas(p, q, draft, verdict):
     if not (len(draft) and draft.is_chain):
         return ()
     examined = len(verdict.path) + (verdict.kind == "recovered")
-    return tuple(np.minimum(p[:examined], q[:examined]).sum(axis=-1).tolist())
+    return tuple(_overlap(p[:examined], q[:examined]).tolist())
+
+
+def near_ties(target, prompt, tokens, gap=1e-3):
+    """Where a greedy text hangs by a hair: [(index of the new token, top-two logit gap), ...] below `gap`.
+
+    Float32 sums depend on how many rows are computed at once, so at such a place two correct runs may
+    part. Reads prompt and tokens once; the cache is reset.
+
+    >>> from specnotes.toy import TableModel
+    >>> near_ties(TableModel(lambda tokens: [1.0, 1.0, 0.0], vocab_size=3), [0], (0, 0))
+    [(0, 0.0), (1, 0.0)]
+    """
+    if len(tokens) == 0:
+        return []
+    target.rollback(0)
+    logits = target.forward([*prompt, *tokens[:-1]]).logits[len(prompt) - 1 :]
+    top = np.sort(logits, axis=-1)[:, -2:]
+    gaps = (top[:, -1] - top[:, 0]).tolist()
+    return [(index, value) for index, value in enumerate(gaps) if value < gap]

@@ -65,8 +65,12 @@ def acceptance(p, q):
     >>> acceptance([0.5, 0.25, 0.25], [0.25, 0.25, 0.5])
     0.75
     """
-    p, q = _pair(p, q)
-    return _plain(np.minimum(p, q).sum(axis=-1))
+    return _plain(_overlap(*_pair(p, q)))
+
+
+def _overlap(p, q):
+    # Two equal float rows can sum to 1 + 2e-16; an overlap is never above 1.
+    return np.minimum(np.minimum(p, q).sum(axis=-1), 1)
 
 
 def total_variation(p, q):

@@ -77,3 +77,18 @@ class Trace:
 
     def _reaching(self, j):
         return sum(n >= j for n in self.accepted_counts)
+
+
+def pieces(tokenizer, tokens):
+    """The text each token adds, so that the pieces joined are the decoded text.
+
+    A token that ends inside a character adds nothing; the one that completes it adds the character.
+    """
+    done, found = "", []
+    for end in range(1, len(tokens) + 1):
+        text = tokenizer.decode(list(tokens[:end]), skip_special_tokens=False)
+        if text.endswith("\N{REPLACEMENT CHARACTER}") and end < len(tokens):
+            text = done
+        found.append(text[len(done) :])
+        done = text
+    return found

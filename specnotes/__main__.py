@@ -1,0 +1,167 @@
+"""The command line: `python -m specnotes generate | measure`.
+
+Models and NumPy are imported inside the commands, so that --help is quick and --threads acts in time.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+COLOURS = {"accepted": "\033[32m", "recovered": "\033[33;4m", "bonus": "\033[34;1m"}
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that says what is wrong in one line."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def build_parser():
+    parser = Parser(prog="python -m specnotes", description="Speculative decoding on a small GPT-2 pair.")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    generate = commands.add_parser("generate", help="decode a text and say how each token came about")
+    generate.add_argument("prompt", help="the text to continue")
+    generate.add_argument("--max-new-tokens", type=int, default=100, metavar="N", help="default 100")
+    generate.add_argument("--gamma", type=int, default=3, metavar="N", help="drafted tokens per pass, 0 is plain decode")
+    generate.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy; default 1")
+    generate.add_argument("--top-k", type=int, metavar="K")
+    generate.add_argument("--top-p", type=float, metavar="P")
+    generate.add_argument("--seed", type=int, metavar="N", help="repeat a run; default: fresh, and reported")
+    _add_pair(generate)
+    measure = commands.add_parser("measure", help="time plain and speculative decode, predicted next to measured")
+    measure.add_argument("--gamma", type=int, default=8, metavar="N", help="measure 1..N drafted tokens; default 8")
+    measure.add_argument("--temperature", type=float, default=1.0, metavar="T")
+    measure.add_argument("--tokens", type=int, default=200, metavar="N", help="tokens per run; default 200")
+    measure.add_argument("--repeats", type=int, default=5, metavar="N", help="times each prompt is run; default 5")
+    measure.add_argument("--threads", type=int, default=1, metavar="N", help="BLAS threads; default 1")
+    measure.add_argument("--seed", type=int, default=0, metavar="N")
+    _add_pair(measure)
+    return parser
+
+
+def _add_pair(command):
+    command.add_argument("--target", metavar="FOLDER", help="a GPT-2 folder; default: the embedded target")
+    command.add_argument("--draft", metavar="FOLDER", help="a GPT-2 folder; default: the embedded draft")
+    command.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    command.add_argument("--json", action="store_true", help="print numbers as JSON")
+
+
+def run_generate(args):
+    import numpy as np
+
+    from specnotes.decode import generate, near_ties
+    from specnotes.dice import RandomDice
+    from specnotes.drafters import ModelDrafter
+    from specnotes.pair import load_pair
+
+    if not args.prompt:
+        raise ValueError("prompt: empty, expected a text to continue")
+    if args.seed is not None and args.seed < 0:
+        raise ValueError(f"seed: {args.seed}, expected an integer >= 0")
+    pair = load_pair(args.target, args.draft, args.dtype)
+    prompt = pair.tokenizer.encode(args.prompt).ids
+    trace = generate(
+        pair.target, prompt, ModelDrafter(pair.draft), gamma=args.gamma, max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature, top_k=args.top_k, top_p=args.top_p,
+        dice=None if args.seed is None else RandomDice(np.random.default_rng(args.seed)),
+    )
+    ties = near_ties(pair.target, prompt, trace.tokens) if args.temperature == 0 else []
+    seed = args.seed if trace.seed is None else trace.seed
+    if args.json:
+        print(json.dumps(_generate_record(pair, trace, ties, seed)))
+    else:
+        _print_generated(args.prompt, pair, trace, ties, seed)
+
+
+def _generate_record(pair, trace, ties, seed):
+    return {
+        "text": pair.tokenizer.decode(list(trace.tokens)),
+        "tokens": list(trace.tokens), "kinds": list(trace.kinds), "tokens_per_pass": trace.tokens_per_pass,
+        "passes": len(trace.rounds), "alpha": trace.alpha, "acceptance": trace.acceptance, "finish": trace.finish,
+        "seed": seed, "near_ties": [{"position": position, "gap": gap} for position, gap in ties],
+    }
+
+
+def _print_generated(prompt, pair, trace, ties, seed):
+    counts = {kind: trace.kinds.count(kind) for kind in COLOURS}
+    if sys.stdout.isatty():
+        from specnotes.trace import pieces
+
+        marked = zip(pieces(pair.tokenizer, trace.tokens), trace.kinds)
+        print(prompt + "".join(f"{COLOURS[kind]}{piece}\033[0m" for piece, kind in marked))
+        legend = {kind: f"{COLOURS[kind]}{kind}\033[0m" for kind in COLOURS}
+    else:
+        print(prompt + pair.tokenizer.decode(list(trace.tokens)))
+        print(f"\nkinds: {''.join(kind[0] for kind in trace.kinds)}")
+        legend = {kind: kind for kind in COLOURS}
+    print("\n" + ", ".join(f"{counts[kind]} {legend[kind]}" for kind in COLOURS), end=" ")
+    rate = "no pass" if trace.tokens_per_pass is None else f"{trace.tokens_per_pass:.2f} tokens per pass"
+    print(f"({len(trace.tokens)} tokens in {len(trace.rounds)} target passes: {rate})")
+    if trace.alpha is not None:
+        print(f"alpha = {trace.alpha:.3f} (mean of sum min(p, q) over the positions examined)")
+    if trace.finish == "context":
+        print(f"stopped early: the context of {pair.target.max_length} tokens is full")
+    for position, gap in ties:
+        print(f"near tie at new token {position}: the two best logits differ by {gap:.1e}; --dtype float64 decides it")
+    print(f"seed {seed}")
+
+
+def run_measure(args):
+    for name, least in (("gamma", 1), ("tokens", 2), ("repeats", 1), ("threads", 1)):
+        if getattr(args, name) < least:
+            raise ValueError(f"{name}: {getattr(args, name)}, expected an integer >= {least}")
+    if args.gamma > 8:
+        raise ValueError(f"gamma: {args.gamma}, expected at most 8 (the cost curve has 9 positions)")
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = str(args.threads)
+    from specnotes.measure import measure
+    from specnotes.pair import load_pair
+
+    pair = load_pair(args.target, args.draft, args.dtype)
+    record = measure(
+        pair, gammas=range(1, args.gamma + 1), temperature=args.temperature, tokens=args.tokens,
+        repeats=args.repeats, threads=args.threads, seed=args.seed, progress=_progress,
+    )
+    print(json.dumps(record, indent=1) if args.json else _table(record))
+
+
+def _progress(done, total):
+    if sys.stderr.isatty():
+        bar = "#" * (30 * done // total)
+        print(f"\r[{bar:30}] {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def _table(record):
+    lines = [
+        f"{record['machine']['processor']}, {record['machine']['threads']} thread(s), {record['machine']['blas']}",
+        f"alpha {record['alpha']:.3f}, c {record['c']:.3f}, temperature {record['settings']['temperature']}",
+        "gamma  tokens/pass  formula  speed-up (95 %)      flat  measured cost",
+    ]
+    for row in record["rows"]:
+        spread = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+        lines.append(
+            f"{row['gamma']:5}  {row['tokens_per_pass']:11.2f}  {row['tokens_formula']:7.2f}  {spread:19}  "
+            f"{row['predicted_flat']:4.2f}  {row['predicted_measured']:13.2f}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments=None):
+    parser = build_parser()
+    args = parser.parse_args(arguments)
+    try:
+        {"generate": run_generate, "measure": run_measure}[args.command](args)
+    except ValueError as error:
+        parser.error(" ".join(str(error).split()))
+    except KeyboardInterrupt:
+        parser.exit(130, "\nstopped\n")
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; keep the interpreter from complaining when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

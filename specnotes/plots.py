@@ -1,0 +1,184 @@
+"""The book's figures, and text with its tokens coloured by kind.
+
+One look for all: colours from the Okabe-Ito palette, told apart without colour vision, on a white card
+that reads in light and dark pages; line styles and markers differ as well. Every function returns a
+matplotlib Figure of fixed size, which a notebook shows when it is a cell's last value.
+"""
+
+import html
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from specnotes import theory
+from specnotes.trace import pieces
+from specnotes.tree import ancestor_mask, depths
+
+INK, GREY, BLUE, ORANGE, GREEN = "#1f2937", "#9aa3af", "#0072b2", "#d55e00", "#009e73"
+KINDS = {"accepted": "sn-accepted", "recovered": "sn-recovered", "bonus": "sn-bonus"}
+DPI = 120
+
+
+def _axes(width=6.4, height=3.6, xlabel="", ylabel=""):
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.tick_params(colors=INK, length=3)
+    axes.set_xlabel(xlabel, color=INK)
+    axes.set_ylabel(ylabel, color=INK)
+    axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def overlap(p, q):
+    """Bars of p and q [V] side by side; the part they share, min(p, q), is filled.
+
+    >>> type(overlap([0.5, 0.5], [0.9, 0.1])).__name__
+    'Figure'
+    """
+    p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+    tokens = np.arange(len(p))
+    figure, axes = _axes(xlabel="token", ylabel="probability")
+    axes.bar(tokens, np.minimum(p, q), 0.72, color=BLUE, label="min(p, q): accepted")
+    axes.bar(tokens, np.maximum(p - q, 0), 0.72, np.minimum(p, q), color=ORANGE, hatch="//", edgecolor="white",
+             label="p above q: the residual")
+    axes.bar(tokens, np.maximum(q - p, 0), 0.72, np.minimum(p, q), facecolor="none", edgecolor=INK, linestyle="--",
+             label="q above p: rejected")
+    axes.set_xticks(tokens)
+    axes.legend(frameon=False)
+    return figure
+
+
+def speedup_curves(alphas, c, max_gamma=16):
+    """Speed-up by formula over gamma, one curve for each alpha, its best gamma marked."""
+    figure, axes = _axes(xlabel="drafted tokens γ", ylabel="speed-up")
+    gammas = range(max_gamma + 1)
+    for alpha, colour, style in zip(alphas, (GREY, GREEN, BLUE, ORANGE), (":", "-.", "-", "--")):
+        axes.plot(gammas, [theory.speedup(alpha, gamma, c) for gamma in gammas], style, color=colour)
+        best, gain = theory.best_gamma(alpha, c, max_gamma)
+        axes.plot(best, gain, "o", color=colour)
+        axes.annotate(f"α = {alpha:g}", (max_gamma, theory.speedup(alpha, max_gamma, c)), xytext=(4, 0),
+                      textcoords="offset points", color=INK, va="center")
+    axes.axhline(1, color=INK, linewidth=0.8)
+    axes.set_ylim(0)
+    return figure
+
+
+def tokens_histogram(alpha, gamma):
+    """Bars of the law of the number of tokens a pass emits, its mean marked."""
+    pmf = theory.tokens_distribution(alpha, gamma)
+    figure, axes = _axes(height=3.0, xlabel="tokens emitted in a pass", ylabel="probability")
+    axes.bar(range(1, gamma + 2), pmf, 0.72, color=BLUE)
+    mean = theory.expected_tokens(alpha, gamma)
+    axes.axvline(mean, color=ORANGE, linestyle="--")
+    axes.annotate(f"mean {mean:.2f}", (mean, max(pmf)), xytext=(6, -4), textcoords="offset points", color=INK)
+    axes.set_xticks(range(1, gamma + 2))
+    return figure
+
+
+def verify_cost(record):
+    """Measured cost of a pass over k positions against a pass over one, from a record of `measure`."""
+    cost = {int(k): value for k, value in record["verify_cost"].items()}
+    figure, axes = _axes(xlabel="positions in one pass, k", ylabel="t(k) / t(1)")
+    axes.plot(cost, cost.values(), "o-", color=BLUE, label="measured")
+    axes.plot(cost, list(cost), "--", color=GREY, label="k passes, one after another")
+    axes.axhline(1, color=INK, linewidth=0.8, label="free positions")
+    axes.set_xticks(list(cost))
+    axes.set_ylim(0, max(cost))
+    axes.legend(frameon=False)
+    return figure
+
+
+def measured_speedup(record):
+    """Measured speed-up over gamma with its interval, and the two predictions, from a record of `measure`."""
+    rows = record["rows"]
+    gammas = [row["gamma"] for row in rows]
+    figure, axes = _axes(xlabel="drafted tokens γ", ylabel="speed-up over plain decode")
+    middle = np.array([row["speedup"] for row in rows])
+    spread = [middle - [row["speedup_low"] for row in rows], [row["speedup_high"] for row in rows] - middle]
+    axes.errorbar(gammas, middle, spread, fmt="o", color=BLUE, capsize=4, label="measured, 95 % interval")
+    axes.plot(gammas, [row["predicted_flat"] for row in rows], "--", color=GREY, label="formula, flat verify cost")
+    axes.plot(gammas, [row["predicted_measured"] for row in rows], "-", color=ORANGE, label="formula, measured verify cost")
+    axes.axhline(1, color=INK, linewidth=0.8)
+    axes.set_xticks(gammas)
+    axes.set_ylim(0)
+    axes.legend(frameon=False)
+    return figure
+
+
+def tree_and_mask(labels, parents):
+    """A drafted tree drawn top down, and beside it who sees whom in the pass that checks it.
+
+    labels: n strings. parents: n integers, -1 for the committed text.
+    """
+    figure = Figure(figsize=(7.2, 3.4), dpi=DPI, layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    _draw_tree(left, labels, parents)
+    right.imshow(ancestor_mask(parents), cmap="Blues", vmin=0, vmax=1.4)
+    for axis, ticks in ((right.xaxis, "sees"), (right.yaxis, "node")):
+        axis.set_ticks(range(len(labels)), labels)
+        axis.set_label_text(ticks, color=INK)
+    right.tick_params(length=0)
+    return figure
+
+
+def _draw_tree(axes, labels, parents):
+    level = depths(parents) + 1
+    leaves = [node for node in range(len(parents)) if node not in parents]
+    x = {node: float(place) for place, node in enumerate(_left_to_right(parents, leaves))}
+    for node in reversed(range(len(parents))):
+        below = [x[child] for child, parent in enumerate(parents) if parent == node]
+        x[node] = float(np.mean(below)) if below else x[node]
+    x[-1] = float(np.mean([x[child] for child, parent in enumerate(parents) if parent == -1]))
+    for node, parent in enumerate(parents):
+        above = 0 if parent == -1 else level[parent]
+        axes.plot([x[parent], x[node]], [-above, -level[node]], color=GREY, zorder=1)
+    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": BLUE}
+    axes.text(x[-1], 0, "text so far", ha="center", va="center", color=INK, bbox=box | {"edgecolor": GREY})
+    for node, label in enumerate(labels):
+        axes.text(x[node], -level[node], label, ha="center", va="center", color=INK, bbox=box)
+    axes.set_xlim(min(x.values()) - 0.7, max(x.values()) + 0.7)
+    axes.set_ylim(-max(level) - 0.5, 0.5)
+    axes.axis("off")
+
+
+def _left_to_right(parents, leaves):
+    def path(node):
+        return (*path(parents[node]), node) if node != -1 else ()
+
+    return sorted(leaves, key=path)
+
+
+class ColouredText:
+    """Decoded text, each token on the colour and line of its kind; plain text where HTML is not shown."""
+
+    def __init__(self, prompt, pieces, kinds):
+        self.prompt, self.pieces, self.kinds = prompt, list(pieces), list(kinds)
+
+    def __repr__(self):
+        return self.prompt + "".join(self.pieces)
+
+    def _repr_html_(self):
+        spans = "".join(
+            f'<span class="{KINDS[kind]}" title="{kind}">{html.escape(piece)}</span>'
+            for piece, kind in zip(self.pieces, self.kinds)
+        )
+        legend = " ".join(f'<span class="{name}">{kind}</span>' for kind, name in KINDS.items())
+        text = f'<p class="sn-text">{html.escape(self.prompt)}{spans}</p>'
+        return f'<style>{STYLE}</style><div class="sn-decode">{text}<p class="sn-legend">{legend}</p></div>'
+
+
+# The same three looks as the book's stylesheet, for notebooks opened without it.
+STYLE = (
+    ".sn-text{white-space:pre-wrap;line-height:1.9}"
+    ".sn-accepted{border-bottom:2px solid #1f5fd0}"
+    ".sn-recovered{border-bottom:2px dashed #b84e00;font-weight:650}"
+    ".sn-bonus{border-bottom:4px double #4d5768;font-style:italic}"
+)
+
+
+def coloured(prompt, tokenizer, trace):
+    """The text of a Trace with every token marked as accepted, recovered or bonus: a ColouredText."""
+    return ColouredText(prompt, pieces(tokenizer, trace.tokens), trace.kinds)
