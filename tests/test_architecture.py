@@ -17,12 +17,12 @@ ARROWS = {
     "pair": "gpt2",
     "drafters": "records tree language_model distributions pair",
     "decode": "dice rules records trace language_model distributions",
-    "measure": "decode theory roofline trace",
+    "measure": "decode theory roofline trace dice distributions drafters",
     "mistakes": "law rules records",
     "check": "law rules records",
     "plots": "theory roofline toy tree law rules trace",
-    "widgets": "theory roofline toy tree law rules trace",
-    "__main__": "pair decode measure theory",
+    "widgets": "theory roofline toy tree law rules trace dice distributions",
+    "__main__": "pair decode measure theory dice drafters trace",
 }
 THIRD_PARTY = {"numpy", "matplotlib", "ipywidgets", "anywidget", "traitlets", "IPython", "tokenizers", "safetensors",
                "huggingface_hub"}
