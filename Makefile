@@ -55,7 +55,7 @@ clean: ## remove the environment, the site and the caches
 site: $(PACKAGE)
 	@echo "==> Building the site"
 	@rm -rf _build/html _build/.doctrees
-	@$(RUN) -m jupyter_book.cli.main build -q -W -n --keep-going --all .
+	@$(VENV)/bin/jupyter-book build -q -W -n --keep-going --all . >/dev/null
 
 $(INSTALLED): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specnotes needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'

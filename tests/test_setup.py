@@ -131,7 +131,7 @@ def test_a_file_without_its_place_for_the_address_leaves_all_files_as_they_were(
 def test_the_badges_point_at_the_first_page(course):
     write(course, URL)
     first = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))["root"] + ".ipynb"
-    targets = re.findall(r"\]\((https://(?:mybinder|colab)\S+)\)\n", (course / "README.md").read_text(encoding="utf-8"))
+    targets = re.findall(r"\)\]\((https://(?:mybinder|colab)[^\s)]+)\)\n", (course / "README.md").read_text(encoding="utf-8"))
     assert targets == [f"https://mybinder.org/v2/gh/ada/course/main?urlpath=lab/tree/{first}",
                        f"https://colab.research.google.com/github/ada/course/blob/main/{first}"]
     assert (ROOT / first).exists()
