@@ -342,7 +342,7 @@ def new(name, text=None, folder=BOOK):
     for path in (notebook_path, text_path):
         if path.exists():
             raise ValueError(f"NAME: {path.name} exists already, expected the name of a new chapter")
-    title = notebook_path.stem.replace("_", " ").capitalize()
+    title = re.sub("[-_]", " ", notebook_path.stem).capitalize()
     words = Path(text).read_text(encoding="utf-8") if text else f"# {title}\n"
     write_text(text_path, text_of(notebook_of(words)[0]))
     return apply([name], folder) if text else [f"Write {text_path.relative_to(folder.parent)}, then: make notebooks"]
