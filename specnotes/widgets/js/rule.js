@@ -37,10 +37,10 @@ function drawBars(results, width) {
     svg("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "sn-grid" }) +
     svg("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end", class: "sn-tick" }, `${Math.round(100 * value)}%`));
   const groups = p.map((share, token) => {
-    const tallest = Math.min(y(share), y(emitted[token]), y(q[token]));
+    const taller = Math.max(share, emitted[token]);
     return box(middle(token) - bar, share, bar - 1, "sn-p") + box(middle(token) + 1, emitted[token], bar - 1, "sn-emitted") +
       box(middle(token) - bar - 3, q[token], 2 * bar + 6, "sn-q") +
-      svg("text", { x: middle(token), y: tallest - 7, "text-anchor": "middle", class: "sn-value" }, percent(share)) +
+      svg("text", { x: middle(token), y: y(taller) - 7, "text-anchor": "middle", class: "sn-value" }, percent(share)) +
       svg("text", { x: middle(token), y: height - bottom + 18, "text-anchor": "middle", class: "sn-tick" }, token);
   });
   const axis = svg("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle", class: "sn-axis" }, "token (the number above is p, in %)");

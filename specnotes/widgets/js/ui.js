@@ -2,11 +2,12 @@
 
 function fixed(value, places) {
   if (value === null || value === undefined) return "–";
-  const scaled = value * 10 ** places;
   const halves = value * 2 ** (places + 1); // an odd integer only where the decimal is an exact tie
-  const tie = Number.isInteger(halves) && halves % 2 !== 0;
-  const tied = tie && places > 0 ? (2 * Math.round(scaled / 2)) / 10 ** places : value; // to even, as in Python
-  return tied.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const tie = places > 0 && Number.isInteger(halves) && halves % 2 !== 0;
+  const scaled = value * 10 ** places;
+  const even = tie ? (2 * Math.round(scaled / 2)) / 10 ** places : value; // ties go to even, as in Python
+  const [whole, ...rest] = even.toFixed(places).split(".");
+  return [whole.replace(/\B(?=(\d{3})+$)/g, ","), ...rest].join(".");
 }
 
 function fill(template, values) {
@@ -26,9 +27,9 @@ function svg(tag, attributes, text = "") {
 }
 
 function sliderControl(model, spec) {
-  const output = node("output", { "aria-live": "off" });
+  const output = node("output", { "aria-live": "off", "aria-hidden": "true" }); // the slider itself says its value
   const limits = { min: spec.min, max: spec.max, step: spec.step };
-  const input = node("input", { type: "range", ...limits, "data-setting": spec.name });
+  const input = node("input", { type: "range", ...limits, "aria-label": spec.label, "data-setting": spec.name });
   const show = () => {
     const value = model.get(spec.name);
     const text = fixed(value, spec.places);
@@ -43,7 +44,7 @@ function sliderControl(model, spec) {
     show();
   });
   const name = node("span", { class: "sn-name" }, spec.label);
-  return { element: node("label", { class: "sn-slider" }, name, output, input), show };
+  return { element: node("label", { class: "sn-slider" }, name, input, output), show };
 }
 
 function cards(labels) {
@@ -51,7 +52,8 @@ function cards(labels) {
   const items = labels.readouts.map(([label], index) =>
     node("div", { class: "sn-card", role: "listitem" }, node("span", { class: "sn-name" }, label), values[index]));
   const show = (results) => labels.readouts.forEach(([, template], index) => {
-    values[index].textContent = fill(template, results);
+    const [number, ...rest] = fill(template, results).split(" ");
+    values[index].replaceChildren(number, ...(rest.length ? [node("small", {}, ` ${rest.join(" ")}`)] : []));
   });
   return { element: node("div", { class: "sn-cards", role: "list" }, ...items), show };
 }
