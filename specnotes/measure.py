@@ -152,7 +152,7 @@ def measure(pair, *, gammas=range(1, 9), temperature=1.0, tokens=200, repeats=5,
         "machine": machine() | {"threads": threads},
         "settings": {
             "temperature": temperature, "tokens": tokens, "repeats": repeats, "prompts": len(PROMPTS), "seed": seed,
-            "target_parameters": pair.target.parameters, "draft_parameters": pair.draft.parameters,
+            "target_parameters": pair.target.config.parameters, "draft_parameters": pair.draft.config.parameters,
         },
         "rows": [_row(gamma, found, alpha, c, verify_cost, rng) for gamma, found in runs.items()],
     }

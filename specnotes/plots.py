@@ -2,10 +2,11 @@
 
 One look for all: colours from the Okabe-Ito palette, told apart without colour vision, on a white card
 that reads in light and dark pages; line styles and markers differ as well. Every function returns a
-matplotlib Figure of fixed size, which a notebook shows when it is a cell's last value.
+Picture of fixed size, which a notebook shows when it is a cell's last value.
 """
 
 import html
+import io
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,8 +20,17 @@ KINDS = {"accepted": "sn-accepted", "recovered": "sn-recovered", "bonus": "sn-bo
 DPI = 120
 
 
+class Picture(Figure):
+    """A Figure that shows itself as PNG in a notebook, whichever plotting backend is in use."""
+
+    def _repr_png_(self):
+        png = io.BytesIO()
+        self.savefig(png, format="png", metadata={"Software": None})
+        return png.getvalue()
+
+
 def _axes(width=6.4, height=3.6, xlabel="", ylabel=""):
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
@@ -36,7 +46,7 @@ def overlap(p, q):
     """Bars of p and q [V] side by side; the part they share, min(p, q), is filled.
 
     >>> type(overlap([0.5, 0.5], [0.9, 0.1])).__name__
-    'Figure'
+    'Picture'
     """
     p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     tokens = np.arange(len(p))
@@ -108,23 +118,38 @@ def measured_speedup(record):
     return figure
 
 
-def tree_and_mask(labels, parents):
+def tree_and_mask(labels, parents, kept=None):
     """A drafted tree drawn top down, and beside it who sees whom in the pass that checks it.
 
-    labels: n strings. parents: n integers, -1 for the committed text.
+    labels: n strings; only the first line of each stands at the mask. parents: n integers, -1 for the
+    committed text. kept: the nodes that go into the pass, with their ancestors, all by default; the
+    others are drawn dashed and have no row.
+    Raises ValueError for a parent that is not an earlier node, or a kept node whose parent is dropped.
+
+    >>> type(tree_and_mask(["to", "be"], [-1, 0])).__name__
+    'Picture'
     """
-    figure = Figure(figsize=(7.2, 3.4), dpi=DPI, layout="constrained", facecolor="white")
+    kept = list(range(len(labels))) if kept is None else sorted(kept)
+    for node in kept:
+        if parents[node] != -1 and parents[node] not in kept:
+            raise ValueError(f"kept: node {node} without its parent {parents[node]}, expected every ancestor")
+    figure = Picture(figsize=(7.6, 3.6), dpi=DPI, layout="constrained", facecolor="white")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    _draw_tree(left, labels, parents)
-    right.imshow(ancestor_mask(parents), cmap="Blues", vmin=0, vmax=1.4)
-    for axis, ticks in ((right.xaxis, "sees"), (right.yaxis, "node")):
-        axis.set_ticks(range(len(labels)), labels)
-        axis.set_label_text(ticks, color=INK)
-    right.tick_params(length=0)
+    _draw_tree(left, labels, parents, kept)
+    # The committed text is row 0 of the pass, and every node sees it.
+    row = {node: index for index, node in enumerate(kept, start=1)} | {-1: 0}
+    mask = ancestor_mask([-1, *(row[parents[node]] for node in kept)])
+    right.pcolormesh(~mask, cmap="Blues_r", vmin=-0.4, vmax=1, edgecolors=GREY, linewidth=0.6)
+    names = ["text so far", *(labels[node].split("\n")[0] for node in kept)]
+    right.set_xticks(np.arange(len(names)) + 0.5, names, rotation=90)
+    right.set_yticks(np.arange(len(names)) + 0.5, names)
+    right.set(aspect="equal", xlabel="sees", ylabel="row of the pass")
+    right.invert_yaxis()
+    right.tick_params(length=0, labelsize=9)
     return figure
 
 
-def _draw_tree(axes, labels, parents):
+def _draw_tree(axes, labels, parents, kept):
     level = depths(parents) + 1
     leaves = [node for node in range(len(parents)) if node not in parents]
     x = {node: float(place) for place, node in enumerate(_left_to_right(parents, leaves))}
@@ -132,15 +157,16 @@ def _draw_tree(axes, labels, parents):
         below = [x[child] for child, parent in enumerate(parents) if parent == node]
         x[node] = float(np.mean(below)) if below else x[node]
     x[-1] = float(np.mean([x[child] for child, parent in enumerate(parents) if parent == -1]))
-    for node, parent in enumerate(parents):
-        above = 0 if parent == -1 else level[parent]
-        axes.plot([x[parent], x[node]], [-above, -level[node]], color=GREY, zorder=1)
-    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": BLUE}
+    looks = {True: {"edgecolor": BLUE, "linestyle": "-"}, False: {"edgecolor": GREY, "linestyle": "--"}}
+    box = {"boxstyle": "round,pad=0.35", "facecolor": "white"}
     axes.text(x[-1], 0, "text so far", ha="center", va="center", color=INK, bbox=box | {"edgecolor": GREY})
-    for node, label in enumerate(labels):
-        axes.text(x[node], -level[node], label, ha="center", va="center", color=INK, bbox=box)
-    axes.set_xlim(min(x.values()) - 0.7, max(x.values()) + 0.7)
-    axes.set_ylim(-max(level) - 0.5, 0.5)
+    for node, (label, parent) in enumerate(zip(labels, parents)):
+        look = looks[node in kept]
+        above = 0 if parent == -1 else level[parent]
+        axes.plot([x[parent], x[node]], [-above, -level[node]], color=GREY, linestyle=look["linestyle"], zorder=1)
+        axes.text(x[node], -level[node], label, ha="center", va="center", color=INK, fontsize=9, bbox=box | look)
+    axes.set_xlim(min(x.values()) - 0.6, max(x.values()) + 0.6)
+    axes.set_ylim(-max(level) - 0.4, 0.4)
     axes.axis("off")
 
 
