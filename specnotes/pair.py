@@ -55,7 +55,7 @@ def load_pair(target=None, draft=None, dtype="float32"):
 def _folder(name, given, embedded):
     folder = embedded if given is None else Path(given)
     if not folder.is_dir():
-        raise ValueError(f"{name}: no folder {str(given)!r}, expected one that holds {', '.join(FILES)}")
+        raise ValueError(f"{name}: no folder {str(folder)!r}, expected one that holds {', '.join(FILES)}")
     missing = [file for file in FILES if not (folder / file).is_file()]
     if missing:
         raise ValueError(f"{name}: {folder} lacks {', '.join(missing)}, expected {', '.join(FILES)}")

@@ -54,28 +54,29 @@ def train(model, loss_at, recipe, checkpoint, evaluate, *, every=250, save_secon
     """Train `model` in place; return (history [{step, loss, held_out}, ...], seconds).
 
     loss_at(step) is the loss of that step's batch, a function of the step and the weights alone, so a
-    run that was killed and started again takes the same steps. evaluate() is the held-out loss.
+    run that was killed and started again takes the same steps. evaluate() is the held-out loss; it and the
+    mean loss since the last time enter the history every `every` steps.
     `stop_at` ends the call early after that many steps, with a checkpoint. Raises ValueError when the
     checkpoint was written under another recipe.
     """
-    optimizer, step, history, seconds = optimizer_for(model, recipe), 0, [], 0.0
+    optimizer, step, history, recent, seconds = optimizer_for(model, recipe), 0, [], [], 0.0
     if Path(checkpoint).exists():
-        step, history, seconds = _restore(model, optimizer, recipe, checkpoint)
-    began = saved = time.monotonic()
-    seconds_at_start, recent = seconds, []
+        step, history, recent, seconds = _restore(model, optimizer, recipe, checkpoint)
+    saved = time.monotonic()
+    began = saved - seconds
     end = recipe.steps if stop_at is None else min(stop_at, recipe.steps)
     bar = tqdm(total=recipe.steps, initial=step, disable=None, unit="step")
     while step < end:
         recent.append(_take_step(model, optimizer, loss_at, recipe, step))
         step += 1
         bar.update()
-        seconds = seconds_at_start + time.monotonic() - began
+        seconds = time.monotonic() - began
         if step % every == 0 or step == recipe.steps:
             history.append({"step": step, "loss": sum(recent) / len(recent), "held_out": evaluate()})
             recent = []
             say(f"step {step}/{recipe.steps}, {seconds:.0f} s: {_line(history[-1])}")
         if step == end or time.monotonic() - saved > save_seconds:
-            save(_state(model, optimizer, recipe, step, history, seconds), checkpoint)
+            save(_state(model, optimizer, recipe, step, history, recent, seconds), checkpoint)
             saved = time.monotonic()
     bar.close()
     return history, seconds
@@ -97,13 +98,14 @@ def _line(entry):
     return ", ".join(f"{name} {value:.4f}" for name, value in entry.items() if name != "step")
 
 
-def _state(model, optimizer, recipe, step, history, seconds):
+def _state(model, optimizer, recipe, step, history, recent, seconds):
     return {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "recipe": asdict(recipe),
         "step": step,
         "history": history,
+        "recent": recent,
         "seconds": seconds,
     }
 
@@ -114,4 +116,4 @@ def _restore(model, optimizer, recipe, checkpoint):
         raise ValueError(f"checkpoint: {checkpoint} was written under {state['recipe']}, expected {asdict(recipe)}")
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    return state["step"], state["history"], state["seconds"]
+    return state["step"], state["history"], state["recent"], state["seconds"]

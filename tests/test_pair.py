@@ -1,0 +1,209 @@
+"""Loading pairs: what is embedded, what `transformers` writes, and what is refused."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer, models
+
+from specnotes.gpt2 import Config, random_tensors
+from specnotes.pair import ASSETS, check_sums, load_pair, read_config
+
+CONFIG = Config(vocab_size=13, max_length=16, width=12, layers=2, heads=3)
+HELD_OUT = "Enter Macbeth.\n\nMACBETH.\nSo foul and fair a day I have not seen.\n"
+
+
+def write_folder(folder, config=CONFIG, seed=0, prefix="transformer.", words="abcdefghijklm"):
+    """A folder as `transformers` writes it."""
+    folder.mkdir()
+    entries = {
+        "model_type": "gpt2", "vocab_size": config.vocab_size, "n_positions": config.max_length,
+        "n_embd": config.width, "n_layer": config.layers, "n_head": config.heads, "tie_word_embeddings": config.tied,
+    }
+    (folder / "config.json").write_text(json.dumps(entries))
+    tensors = random_tensors(config, seed, scale=0.5)
+    named = {name if name == "lm_head.weight" else prefix + name: tensor for name, tensor in tensors.items()}
+    save_file(named, folder / "model.safetensors")
+    Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="a")).save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_folder(tmp_path / "model")
+
+
+def change(folder, **entries):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def seal(folder):
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    (folder / "SHA256SUMS").write_text(f"{digest}  model.safetensors\n")
+
+
+def refused(folder, match, argument="target"):
+    with pytest.raises(ValueError, match=match):
+        load_pair(**{"target": folder, "draft": folder} | {argument: folder})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_pair_of_folders_loads_in_the_precision_asked_for(folder, tmp_path, dtype):
+    pair = load_pair(folder, str(write_folder(tmp_path / "draft", seed=1)), dtype)
+    assert pair.target.forward([1]).logits.dtype == pair.draft.forward([1]).logits.dtype == dtype
+    assert pair.tokenizer.encode("c").ids == [2]
+    assert not np.allclose(pair.target.forward([1]).logits, pair.draft.forward([1]).logits)
+
+
+def test_target_and_draft_from_one_folder_have_caches_of_their_own(folder):
+    pair = load_pair(folder, folder)
+    pair.target.forward([1, 2])
+    assert pair.draft.length == 0
+
+
+def test_the_prefix_of_the_tensor_names_does_not_matter(folder, tmp_path):
+    bare = write_folder(tmp_path / "bare", prefix="")
+    pair = load_pair(folder, bare)
+    np.testing.assert_array_equal(pair.target.forward([1]).logits, pair.draft.forward([1]).logits)
+
+
+def test_an_untied_head_is_read_from_the_file(tmp_path):
+    config = Config(**{**vars(CONFIG), "tied": False})
+    folder = write_folder(tmp_path / "untied", config)
+    output = load_pair(folder, folder, "float64").target.forward([1, 2])
+    head = load_file(folder / "model.safetensors")["lm_head.weight"]
+    np.testing.assert_allclose(output.logits, output.features @ head.T, atol=1e-10)
+
+
+def test_tensors_the_model_does_not_need_are_ignored(folder):
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {"transformer.h.0.attn.bias": np.ones((1, 1, 16, 16))}, folder / "model.safetensors")
+    load_pair(folder, folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_folder_that_lacks_a_file_is_refused(folder, file):
+    (folder / file).unlink()
+    refused(folder, f"target: .* lacks {file}")
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    refused(tmp_path / "nowhere", "target: no folder .*nowhere")
+    with pytest.raises(ValueError, match="draft: no folder"):
+        load_pair(write_folder(tmp_path / "model"), tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_weight_file_cut_short_is_refused(folder, keep, sealed):
+    if sealed:
+        seal(folder)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    refused(folder, "SHA-256" if sealed else "model.safetensors")
+
+
+def test_one_changed_byte_is_caught_by_the_checksum(folder):
+    seal(folder)
+    load_pair(folder, folder)
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    refused(folder, "model.safetensors: SHA-256")
+
+
+def test_checksums_of_the_folder_above_count(folder):
+    digest = hashlib.sha256(b"other").hexdigest()
+    (folder.parent / "SHA256SUMS").write_text(f"{digest}  model/tokenizer.json\n{digest}  elsewhere/config.json\n")
+    refused(folder, "tokenizer.json: SHA-256")
+
+
+@pytest.mark.parametrize(("entries", "match"), [
+    ({"model_type": "llama"}, "model_type 'llama', expected 'gpt2'"),
+    ({"activation_function": "relu"}, "activation_function 'relu'"),
+    ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+    ({"n_inner": 7}, "n_inner 7"),
+    ({"n_head": 5}, "heads: 5"),
+    ({"n_layer": 0}, "layers: 0"),
+    ({"n_layer": 3}, "no tensor h.2.ln_1.weight"),
+    ({"n_embd": 24}, r"wte.weight has shape \(13, 12\), expected \(13, 24\)"),
+    ({"n_positions": 17}, "wpe.weight has shape"),
+    ({"tie_word_embeddings": False}, "no tensor lm_head.weight"),
+])
+def test_a_config_that_does_not_fit_is_refused(folder, entries, match):
+    change(folder, **entries)
+    refused(folder, match)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"model_type": "gpt2"}'])
+def test_a_config_that_is_not_one_is_refused(folder, text):
+    (folder / "config.json").write_text(text)
+    refused(folder, "config.json")
+
+
+def test_a_tokenizer_that_is_not_one_is_refused(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    refused(folder, "tokenizer.json")
+
+
+def test_different_vocabularies_are_refused(folder, tmp_path):
+    other = write_folder(tmp_path / "other", words="abcdefghijkln")
+    with pytest.raises(ValueError, match="draft: its vocabulary"):
+        load_pair(folder, other)
+    wider = write_folder(tmp_path / "wider", Config(**{**vars(CONFIG), "vocab_size": 14}))
+    with pytest.raises(ValueError, match="draft: 14 logits, expected the target's 13"):
+        load_pair(folder, wider)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "nonsense", None, np.float32])
+def test_another_dtype_is_refused(folder, dtype):
+    with pytest.raises(ValueError, match="dtype"):
+        load_pair(folder, folder, dtype)
+
+
+def test_weights_in_half_precision_are_read_exactly(folder):
+    tensors = {name: tensor.astype(np.float16) for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    half = load_pair(folder, folder, "float64").target.forward([1, 2]).logits
+    save_file({name: tensor.astype(np.float64) for name, tensor in tensors.items()}, folder / "model.safetensors")
+    np.testing.assert_array_equal(load_pair(folder, folder, "float64").target.forward([1, 2]).logits, half)
+
+
+def test_the_embedded_pair_matches_its_checksums_and_its_model_card():
+    report = json.loads((ASSETS / "training.json").read_text())
+    listed = (ASSETS / "SHA256SUMS").read_text()
+    for name in ("target", "draft"):
+        check_sums(ASSETS / name)
+        assert f"{name}/model.safetensors" in listed
+        assert read_config(ASSETS / name).parameters == report[name]["parameters"]
+    assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) <= 16e6
+
+
+def test_the_embedded_target_finds_held_out_shakespeare_far_likelier_than_chance():
+    pair = load_pair()
+    ids = pair.tokenizer.encode(HELD_OUT).ids
+    assert pair.tokenizer.decode(ids) == HELD_OUT
+    for model in (pair.target, pair.draft):
+        logits = model.forward(ids).logits[:-1].astype(np.float64)
+        log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        assert -log_p[np.arange(len(ids) - 1), ids[1:]].mean() < np.log(2048) - 2
+
+
+@pytest.mark.parametrize("name", ["target", "draft"])
+def test_transformers_loads_the_embedded_pair_and_computes_the_same_logits(name):
+    torch = pytest.importorskip("torch", reason="the live comparison needs torch (extra: train)")
+    transformers = pytest.importorskip("transformers", reason="the live comparison needs transformers")
+    pair = load_pair()
+    ids = pair.tokenizer.encode(HELD_OUT * 10).ids[:300]
+    theirs = transformers.GPT2LMHeadModel.from_pretrained(ASSETS / name, dtype=torch.float32).eval()
+    with torch.no_grad():
+        expected = theirs(torch.tensor([ids])).logits[0].numpy()
+    np.testing.assert_allclose(getattr(pair, name).forward(ids).logits, expected, rtol=0, atol=1e-4)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(ASSETS / name)
+    assert tokenizer(HELD_OUT)["input_ids"] == pair.tokenizer.encode(HELD_OUT).ids
