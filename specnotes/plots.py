@@ -54,7 +54,8 @@ def overlap(p, q):
     axes.bar(tokens, np.minimum(p, q), 0.72, color=BLUE, label="min(p, q): accepted")
     axes.bar(tokens, np.maximum(p - q, 0), 0.72, np.minimum(p, q), color=ORANGE, hatch="//", edgecolor="white",
              label="p above q: the residual")
-    axes.bar(tokens, np.maximum(q - p, 0), 0.72, np.minimum(p, q), facecolor="none", edgecolor=INK, linestyle="--",
+    over = q > p
+    axes.bar(tokens[over], (q - p)[over], 0.72, p[over], facecolor="none", edgecolor=INK, linestyle="--",
              label="q above p: rejected")
     axes.set_xticks(tokens)
     axes.legend(frameon=False)
@@ -92,8 +93,8 @@ def verify_cost(record):
     """Measured cost of a pass over k positions against a pass over one, from a record of `measure`."""
     cost = {int(k): value for k, value in record["verify_cost"].items()}
     figure, axes = _axes(xlabel="positions in one pass, k", ylabel="t(k) / t(1)")
-    axes.plot(cost, cost.values(), "o-", color=BLUE, label="measured")
-    axes.plot(cost, list(cost), "--", color=GREY, label="k passes, one after another")
+    axes.plot(list(cost), list(cost.values()), "o-", color=BLUE, label="measured")
+    axes.plot(list(cost), list(cost), "--", color=GREY, label="k passes, one after another")
     axes.axhline(1, color=INK, linewidth=0.8, label="free positions")
     axes.set_xticks(list(cost))
     axes.set_ylim(0, max(cost))
