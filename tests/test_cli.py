@@ -1,0 +1,100 @@
+"""The command line as a person meets it: a process, its output, its exit code."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROMPT = "PROSPERO\tOur revels now are ended."
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-m", "specnotes", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def record(*arguments):
+    done = run("generate", PROMPT, "--json", *arguments)
+    assert done.returncode == 0 and done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_greedy_text_is_the_same_with_and_without_drafts():
+    settings = ("--temperature", "0", "--max-new-tokens", "60", "--dtype", "float64")
+    fast, plain = record(*settings), record(*settings, "--gamma", "0")
+    assert fast["text"] == plain["text"] and fast["tokens"] == plain["tokens"]
+    assert plain["tokens_per_pass"] == 1 and fast["tokens_per_pass"] > 1
+    assert set(plain["kinds"]) == {"bonus"} and plain["alpha"] is None
+
+
+def test_in_float32_greedy_text_differs_only_where_a_near_tie_is_reported():
+    settings = ("--temperature", "0", "--max-new-tokens", "120")
+    fast, plain = record(*settings), record(*settings, "--gamma", "0")
+    differing = [i for i, pair in enumerate(zip(fast["tokens"], plain["tokens"])) if pair[0] != pair[1]]
+    ties = {tie["position"] for tie in fast["near_ties"] + plain["near_ties"]}
+    assert len(fast["tokens"]) == len(plain["tokens"]) == 120
+    assert not differing or differing[0] in ties
+
+
+def test_json_has_tokens_kinds_and_tokens_per_pass_that_agree():
+    found = record("--max-new-tokens", "30", "--seed", "5")
+    assert len(found["tokens"]) == len(found["kinds"]) == 30
+    assert found["tokens_per_pass"] == 30 / found["passes"] and found["seed"] == 5
+    assert set(found["kinds"]) <= {"accepted", "recovered", "bonus"}
+    assert found == record("--max-new-tokens", "30", "--seed", "5")
+
+
+def test_the_printed_text_shows_kinds_and_tokens_per_pass():
+    done = run("generate", PROMPT, "--max-new-tokens", "20", "--seed", "1")
+    found = record("--max-new-tokens", "20", "--seed", "1")
+    assert done.returncode == 0 and done.stderr == ""
+    assert PROMPT + found["text"] in done.stdout
+    assert "kinds: " + "".join(kind[0] for kind in found["kinds"]) in done.stdout
+    assert f"{found['tokens_per_pass']:.2f} tokens per pass" in done.stdout and "\033" not in done.stdout
+
+
+def test_a_context_that_ends_is_said():
+    done = run("generate", PROMPT, "--max-new-tokens", "2000", "--seed", "1")
+    assert done.returncode == 0 and "the context of 512 tokens is full" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, word",
+    [
+        (("generate", ""), "prompt"),
+        (("generate",), "prompt"),
+        (("generate", "x", "--bad"), "--bad"),
+        (("generate", "word " * 600), "prompt"),
+        (("generate", "x", "--gamma", "-1"), "gamma"),
+        (("generate", "x", "--gamma", "two"), "--gamma"),
+        (("generate", "x", "--temperature", "-1"), "temperature"),
+        (("generate", "x", "--temperature", "nan"), "temperature"),
+        (("generate", "x", "--max-new-tokens", "-5"), "max_new_tokens"),
+        (("generate", "x", "--top-p", "0"), "top_p"),
+        (("generate", "x", "--top-k", "0"), "top_k"),
+        (("generate", "x", "--seed", "-1"), "seed"),
+        (("generate", "x", "--target", "no/such/folder"), "no/such/folder"),
+        (("measure", "--gamma", "9"), "gamma"),
+        (("measure", "--tokens", "1"), "tokens"),
+        (("dance",), "dance"),
+        ((), "command"),
+    ],
+)
+def test_bad_input_ends_with_one_readable_line_and_code_2(arguments, word):
+    done = run(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert word in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [(), ("generate",), ("measure",)])
+def test_help_is_there(command):
+    done = run(*command, "--help")
+    assert done.returncode == 0 and "usage: python -m specnotes" in done.stdout
+
+
+def test_measure_prints_a_record():
+    done = run("measure", "--gamma", "1", "--tokens", "12", "--repeats", "1", "--json")
+    assert done.returncode == 0 and done.stderr == ""
+    found = json.loads(done.stdout)
+    assert {"alpha", "c", "verify_cost", "machine", "rows"} <= found.keys() and len(found["rows"]) == 1

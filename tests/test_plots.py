@@ -1,0 +1,70 @@
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from specnotes import plots
+from specnotes.records import Draft, Round, Verdict
+from specnotes.trace import Trace, pieces
+
+RECORD = {
+    "verify_cost": {str(k): 1 + 0.1 * (k - 1) for k in range(1, 10)},
+    "rows": [
+        {"gamma": g, "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.7, "predicted_flat": 2.0, "predicted_measured": 1.6}
+        for g in (1, 2, 3)
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        lambda: plots.overlap([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]),
+        lambda: plots.overlap([1.0], [1.0]),
+        lambda: plots.speedup_curves((0.5, 0.9), 0.05),
+        lambda: plots.tokens_histogram(0.8, 4),
+        lambda: plots.verify_cost(RECORD),
+        lambda: plots.measured_speedup(RECORD),
+        lambda: plots.tree_and_mask(["a", "b", "c"], [-1, -1, 0]),
+    ],
+)
+def test_every_figure_shows_itself_as_the_same_png_twice(figure):
+    first, second = figure()._repr_png_(), figure()._repr_png_()
+    assert first == second and first.startswith(b"\x89PNG")
+
+
+def test_the_overlap_figure_draws_what_it_says():
+    axes = plots.overlap([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]).axes[0]
+    shared, left, over = axes.containers
+    assert [bar.get_height() for bar in shared] == pytest.approx([0.2, 0.3, 0.2])
+    assert [bar.get_height() for bar in left] == pytest.approx([0.3, 0, 0])
+    assert [(bar.get_y(), bar.get_height()) for bar in over] == [pytest.approx((0.2, 0.3))]
+
+
+def byte_tokenizer():
+    """One token for each byte, so that a character of two bytes takes two tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: id for id, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def a_trace(tokens, kinds):
+    verdict = Verdict((), tokens[-1], "bonus")
+    return Trace([Round(Draft((), ()), verdict, tuple(tokens), tuple(kinds))], "length")
+
+
+def test_pieces_join_to_the_decoded_text_even_inside_a_character():
+    tokenizer = byte_tokenizer()
+    ids = tokenizer.encode("né!").ids
+    assert len(ids) == 4
+    assert pieces(tokenizer, ids) == ["n", "", "é", "!"]
+
+
+def test_coloured_text_marks_every_token_with_its_kind_and_escapes_html():
+    tokenizer = byte_tokenizer()
+    trace = a_trace(tokenizer.encode("a<b").ids, ["accepted", "recovered", "bonus"])
+    shown = plots.coloured("> ", tokenizer, trace)
+    html = shown._repr_html_()
+    assert '<span class="sn-accepted" title="accepted">a</span>' in html
+    assert '<span class="sn-recovered" title="recovered">&lt;</span>' in html
+    assert "&gt; " in html and repr(shown) == "> a<b"
