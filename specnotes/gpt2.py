@@ -229,8 +229,8 @@ class GPT2:
         rows, heads = self.max_length, self.config.heads
         size = (self.config.layers, heads, rows, self.config.width // heads)
         self._keys, self._values = np.zeros(size, self.dtype), np.zeros(size, self.dtype)  # [layers, h, rows, d/h]
-        self._position = np.zeros(rows, np.int64)  # [rows]
-        self._visible = np.zeros((rows, rows), bool)  # [rows, rows]
+        self._index, self._past = np.arange(rows), np.tri(rows, dtype=bool)  # what a plain chain has in the next two
+        self._position, self._visible = self._index.copy(), self._past.copy()  # [rows], [rows, rows]
         self._later = np.triu(np.full((PREFILL_ROWS, PREFILL_ROWS), -np.inf, self.dtype), 1)
         self._length = self._start = self._chain = 0
 
@@ -289,8 +289,7 @@ class GPT2:
     def _place(self, start, end, parents):
         """Position and visible rows of the new cache rows start..end."""
         if parents is None and self._chain == start:
-            self._position[start:end] = np.arange(start, end)
-            self._visible[start:end, :end] = np.tri(end - start, end, start, dtype=bool)
+            self._position[start:end], self._visible[start:end] = self._index[start:end], self._past[start:end]
             self._chain = end
             return
         for row, parent in zip(range(start, end), range(start - 1, end - 1) if parents is None else parents):
@@ -301,7 +300,7 @@ class GPT2:
 
     def _measure_chain(self, length):
         """Count the leading rows whose position is their index: up to there each row follows the one before it."""
-        strays = np.flatnonzero(self._position[:length] != np.arange(length))
+        strays = np.flatnonzero(self._position[:length] != self._index[:length])
         self._chain = int(strays[0]) if len(strays) else length
 
     def _check(self, tokens, parents):

@@ -14,7 +14,7 @@ from specnotes.train.loop import Recipe
 from specnotes.train.model import GPT2, Shape
 
 TARGET = Shape(layers=6, width=256, heads=4)
-DRAFT = Shape(layers=1, width=128, heads=4)
+DRAFT = Shape(layers=1, width=128, heads=2)
 TARGET_ROWS, TARGET_RATE = 4, 2e-3
 DRAFT_ROWS, DRAFT_RATE = 4, 3e-3
 TARGET_SHARE, SAMPLING_SHARE = 0.75, 0.04
