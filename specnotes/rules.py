@@ -10,6 +10,8 @@ Rules never change their inputs, never cast, and ask only their dice for luck. T
 arrays of Fractions: then the very code that decodes has an exact law.
 """
 
+from functools import partial
+
 import numpy as np
 
 from specnotes.distributions import _pair, _residual, check_rows, check_token
@@ -94,12 +96,58 @@ def token_rule(p, q, draft, dice):
     return walk(p, q, draft, dice, _judge_token)
 
 
-def _judge_token(p_row, q_rows, tokens, dice):
+def _judge_token(p_row, q_rows, tokens, dice, lenience=1):
     for index, (q_row, x) in enumerate(zip(q_rows, tokens)):
-        if _accepts(p_row[x], q_row[x], dice):
+        if _accepts(p_row[x], lenience * q_row[x], dice):
             return index, x
         p_row = _residual(p_row, q_row)
     return None, dice.draw(p_row)
+
+
+def lenient_rule(lenience):
+    """The token rule with a thumb on the scale: a rule that accepts with min(1, p(x) / (lenience q(x))).
+
+    lenience: a number in (0, 1]; 1 is the token rule. Below 1 more is accepted and the law is no longer
+    the target's, though no token becomes likelier than p(x) / lenience. The paper leaves the residual
+    open; here it is max(0, p - q), as in the token rule.
+    Raises ValueError for a lenience outside (0, 1]; the rule raises as `token_rule` does.
+    Source: Leviathan et al. 2023, appendix A.5.
+
+    >>> from specnotes.dice import ScriptedDice
+    >>> lenient_rule(0.5)([[0.5, 0.5], [1.0, 0.0]], [[1.0, 0.0]], [0], ScriptedDice([0.9, 0.0])).tokens
+    (0, 0)
+    """
+    if not 0 < lenience <= 1:
+        raise ValueError(f"lenience: {lenience}, expected a number in (0, 1]")
+
+    def rule(p, q, draft, dice):
+        p, q, draft = _checked(p, q, draft)
+        _check_chain(draft)
+        return walk(p, q, draft, dice, partial(_judge_token, lenience=lenience))
+
+    return rule
+
+
+def sampler_match_rule(p, q, draft, dice):
+    """Let the target draw its own token, and accept a draft when it bears that token.
+
+    p [n+1, V], q [n, V], a draft of any shape; q is checked and not used. Takes one draw per position
+    examined. Every emitted token is the target's own draw, so the law is the target's whatever the draft
+    is; a chain position accepts with probability sum of p q, never more than sum of min(p, q).
+    Raises ValueError for rows, shapes or tokens that do not fit.
+    Source: the sampling rule of several public implementations; the identity is proved in the course.
+
+    >>> from specnotes.dice import ScriptedDice
+    >>> sampler_match_rule([[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0]], [1], ScriptedDice([0.7, 0.2])).tokens
+    (1, 0)
+    """
+    p, q, draft = _checked(p, q, draft)
+    return walk(p, q, draft, dice, _judge_match)
+
+
+def _judge_match(p_row, q_rows, tokens, dice):
+    token = dice.draw(p_row)
+    return (tokens.index(token) if token in tokens else None), token
 
 
 def greedy_rule(p, q, draft, dice=None):
@@ -119,4 +167,4 @@ def greedy_rule(p, q, draft, dice=None):
 
 def _judge_greedy(p_row, q_rows, tokens, dice):
     best = int(np.argmax(p_row))
-    return (tokens.index(best), best) if best in tokens else (None, best)
+    return (tokens.index(best) if best in tokens else None), best
