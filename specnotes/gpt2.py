@@ -1,7 +1,7 @@
 """GPT-2 in NumPy with a cache: it reads chains and trees of tokens, and it forgets rows on demand.
 
-Read from the bottom of `GPT2.forward` down: embed, then per layer attention and a small network, then
-the unembedding. d is the width, h the number of heads, n the new rows, m all rows so far.
+Start reading at `GPT2.forward`: embed, then in each layer attention and a small network, then unembed.
+In the comments d is the width, h the number of heads, n the new rows, m all rows so far, V the vocabulary.
 
 Each weight matrix [inputs, outputs] is stored as blocks of columns, [outputs / 64, inputs, 64]. A product with
 one to nine rows then takes little longer than with one row, because each block goes through BLAS's kernel
@@ -80,7 +80,11 @@ def random_tensors(config, seed, scale=0.02):
 
 
 class Affine:
-    """x W + b with W [inputs, outputs] stored as blocks of columns, [blocks, inputs, block]."""
+    """x W + b with W [inputs, outputs] stored as blocks of columns, [blocks, inputs, block].
+
+    >>> Affine(np.eye(3), np.ones(3), np.float64)(np.array([[1.0, 2.0, 3.0]])).tolist()
+    [[2.0, 3.0, 4.0]]
+    """
 
     def __init__(self, weight, bias, dtype, block=BLOCK):
         inputs, outputs = weight.shape
@@ -304,18 +308,18 @@ class GPT2:
         self._chain = int(strays[0]) if len(strays) else length
 
     def _check(self, tokens, parents):
-        tokens, start = np.asarray(tokens), self._length
-        if tokens.ndim != 1 or len(tokens) == 0 or tokens.dtype.kind not in "iu":
-            raise ValueError(f"tokens: {tokens.tolist()!r}, expected a non-empty list of integers")
-        if tokens.min() < 0 or tokens.max() >= self.vocab_size:
-            bad = next(token for token in tokens.tolist() if not 0 <= token < self.vocab_size)
+        tokens, start = _integers("tokens", tokens), self._length
+        if not tokens:
+            raise ValueError("tokens: none given, expected at least one")
+        if min(tokens) < 0 or max(tokens) >= self.vocab_size:
+            bad = next(token for token in tokens if not 0 <= token < self.vocab_size)
             raise ValueError(f"tokens: token {bad} is not in the vocabulary, expected 0..{self.vocab_size - 1}")
         if start + len(tokens) > self.max_length:
             raise ValueError(f"tokens: {len(tokens)} on top of {start}, expected at most {self.max_length} in all")
-        return tokens, None if parents is None else self._check_parents(parents, len(tokens))
+        return np.array(tokens), None if parents is None else self._check_parents(parents, len(tokens))
 
     def _check_parents(self, parents, n):
-        parents = [int(parent) for parent in parents]
+        parents = _integers("parents", parents)
         if len(parents) != n:
             raise ValueError(f"parents: {len(parents)} given for {n} tokens, expected as many")
         for row, parent in enumerate(parents, self._length):
@@ -326,14 +330,15 @@ class GPT2:
 
     def rollback(self, length):
         """Forget every row from `length` on; see LanguageModel."""
-        if isinstance(length, bool) or length != int(length) or not 0 <= length <= self._length:
+        [length] = _integers("length", [length])
+        if not 0 <= length <= self._length:
             raise ValueError(f"length: {length}, expected 0..{self._length}")
-        self._length = int(length)
-        self._start, self._chain = min(self._start, self._length), min(self._chain, self._length)
+        self._length = length
+        self._start, self._chain = min(self._start, length), min(self._chain, length)
 
     def keep(self, rows):
         """Keep only `rows` of the last forward, moved together; see LanguageModel. A row's parent must be kept too."""
-        rows, start, length = [int(row) for row in rows], self._start, self._length
+        rows, start, length = _integers("rows", rows), self._start, self._length
         if rows != sorted(set(rows)) or any(not start <= row < length for row in rows):
             raise ValueError(f"rows: {rows}, expected increasing rows in {start}..{length - 1}")
         seen = self._visible[rows, start:length].any(axis=0)  # [length - start], every row a kept row may look at
@@ -351,6 +356,15 @@ class GPT2:
         self._position[start:end] = self._position[rows]
         self._visible[start:end, start:end] = self._visible[np.ix_(rows, rows)]
         self._visible[start:end, :start] = self._visible[rows, :start]
+
+
+def _integers(name, values):
+    """The values as Python ints; raises ValueError for anything else, truth values included."""
+    values = list(values)
+    for value in values:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise ValueError(f"{name}: {value!r}, expected integers")
+    return [int(value) for value in values]
 
 
 def check_tensors(config, tensors):
