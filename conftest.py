@@ -6,6 +6,6 @@ import matplotlib
 
 matplotlib.use("agg")
 
-collect_ignore_glob = ["_build/*", ".venv/*", "assignments/*"]
+collect_ignore_glob = ["_build/*", ".venv/*", "assignments/*", "tests/make_*.py"]
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob.append("specnotes/train/*")

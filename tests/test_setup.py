@@ -154,10 +154,19 @@ def test_a_chosen_chromium_that_is_not_there_is_an_error(monkeypatch):
 def test_without_any_chromium_one_line_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr(chromium, "installed", lambda: None)
     monkeypatch.setattr(chromium, "install", lambda: False)
+    monkeypatch.setattr(chromium, "driver_complaint", lambda: "")
     monkeypatch.setattr("sys.argv", ["chromium.py"])
     with pytest.raises(SystemExit) as stop:
         chromium.main()
     assert stop.value.code == chromium.ADVICE and "\n" not in chromium.ADVICE and "apt-get install chromium" in chromium.ADVICE
+
+
+def test_a_playwright_that_does_not_start_is_named_in_one_line(monkeypatch):
+    monkeypatch.setattr(chromium, "driver_complaint", lambda: "libatomic.so.1: cannot open shared object file")
+    monkeypatch.setattr("sys.argv", ["chromium.py"])
+    with pytest.raises(SystemExit) as stop:
+        chromium.main()
+    assert "\n" not in stop.value.code and "libatomic1" in stop.value.code and "cannot open" in stop.value.code
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

@@ -16,6 +16,8 @@ ADVICE = (
     "or set CHROMIUM to the path of a Chromium or Chrome."
 )
 
+DRIVER_ADVICE = "The browser tests need Playwright, which does not start here (Debian, Ubuntu: apt-get install libatomic1): "
+
 
 def installed():
     """The path of a Chromium or Chrome on this machine: $CHROMIUM, the search path, macOS, Playwright's own; else None.
@@ -52,7 +54,17 @@ def install():
         return False
 
 
+def driver_complaint():
+    """What Playwright's driver says when it does not start, in one line; "" when it starts."""
+    done = subprocess.run(
+        [sys.executable, "-m", "playwright", "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return said[-1] if done.returncode else ""
+
+
 def main():
+    if "--path" not in sys.argv and (complaint := driver_complaint()):
+        sys.exit(DRIVER_ADVICE + complaint)
     try:
         path = installed()
         if path is None and "--path" not in sys.argv:
