@@ -20,8 +20,9 @@ PREFILL_ROWS = 128
 
 @dataclass(frozen=True)
 class Config:
-    """The shape of a GPT-2: vocabulary V, context, width d, layers, heads; `tied` says the unembedding is the embedding.
+    """The shape of a GPT-2: vocabulary V, context, width d, layers, heads.
 
+    `tied` says that the unembedding is the embedding.
     Raises ValueError for a number below 1 or a width that the heads do not divide.
 
     >>> Config(vocab_size=50257, max_length=1024, width=768, layers=12, heads=12).parameters
@@ -57,7 +58,8 @@ class Config:
         layer = {
             "ln_1.weight": (d,), "ln_1.bias": (d,), "attn.c_attn.weight": (d, 3 * d), "attn.c_attn.bias": (3 * d,),
             "attn.c_proj.weight": (d, d), "attn.c_proj.bias": (d,), "ln_2.weight": (d,), "ln_2.bias": (d,),
-            "mlp.c_fc.weight": (d, 4 * d), "mlp.c_fc.bias": (4 * d,), "mlp.c_proj.weight": (4 * d, d), "mlp.c_proj.bias": (d,),
+            "mlp.c_fc.weight": (d, 4 * d), "mlp.c_fc.bias": (4 * d,), "mlp.c_proj.weight": (4 * d, d),
+            "mlp.c_proj.bias": (d,),
         }
         shapes = {"wte.weight": (self.vocab_size, d), "wpe.weight": (self.max_length, d)}
         shapes |= {f"h.{index}.{name}": shape for index in range(self.layers) for name, shape in layer.items()}
@@ -66,7 +68,7 @@ class Config:
 
 
 def random_tensors(config, seed, scale=0.02):
-    """{name: array} of a GPT-2 that was never trained: normal matrices of standard deviation `scale`, LayerNorms of 1 and 0.
+    """{name: array} of a GPT-2 that was never trained: normal matrices of deviation `scale`, LayerNorms of 1 and 0.
 
     >>> random_tensors(Config(vocab_size=5, max_length=8, width=4, layers=1, heads=2), seed=0)["wte.weight"].shape
     (5, 4)

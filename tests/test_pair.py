@@ -28,7 +28,8 @@ def write_folder(folder, config=CONFIG, seed=0, prefix="transformer.", words="ab
     tensors = random_tensors(config, seed, scale=0.5)
     named = {name if name == "lm_head.weight" else prefix + name: tensor for name, tensor in tensors.items()}
     save_file(named, folder / "model.safetensors")
-    Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="a")).save(str(folder / "tokenizer.json"))
+    vocabulary = {word: i for i, word in enumerate(words)}
+    Tokenizer(models.WordLevel(vocabulary, unk_token="a")).save(str(folder / "tokenizer.json"))
     return folder
 
 

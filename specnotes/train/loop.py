@@ -51,10 +51,10 @@ def save(state, path):
 
 
 def train(model, loss_at, recipe, checkpoint, evaluate, *, every=250, save_seconds=60.0, say=print, stop_at=None):
-    """Train `model` in place; return (history [{step, loss, held_out}, ...], seconds).
+    """Train `model` in place; return (history [{step, loss, ...}, ...], seconds).
 
     loss_at(step) is the loss of that step's batch, a function of the step and the weights alone, so a
-    run that was killed and started again takes the same steps. evaluate() is the held-out loss; it and the
+    run that was killed and started again takes the same steps. evaluate() -> {name: value}; this and the
     mean loss since the last time enter the history every `every` steps.
     `stop_at` ends the call early after that many steps, with a checkpoint. Raises ValueError when the
     checkpoint was written under another recipe.
@@ -72,7 +72,7 @@ def train(model, loss_at, recipe, checkpoint, evaluate, *, every=250, save_secon
         bar.update()
         seconds = time.monotonic() - began
         if step % every == 0 or step == recipe.steps:
-            history.append({"step": step, "loss": sum(recent) / len(recent), "held_out": evaluate()})
+            history.append({"step": step, "loss": sum(recent) / len(recent), **evaluate()})
             recent = []
             say(f"step {step}/{recipe.steps}, {seconds:.0f} s: {_line(history[-1])}")
         if step == end or time.monotonic() - saved > save_seconds:

@@ -11,6 +11,7 @@ from specnotes.train.model import GPT2, sample
 from specnotes.train.tokens import batch, windows
 
 SAMPLED_ROWS, SAMPLED_PROMPT = 64, 16
+OVERLAP_SHARE = 0.4
 
 
 def logits_of(model, ids):
@@ -66,8 +67,10 @@ def train_target(shape, recipe, stream, held_out, out, seed, compiled=True, **op
     def loss_at(step):
         return loss(model, torch.from_numpy(batch(stream, shape.context, recipe.rows, step, seed)))
 
-    history, seconds = train(model, loss_at, recipe, Path(out) / "target.pt", lambda: mean_text_loss(model, few), **options)
-    return model, history, seconds
+    def evaluate():
+        return {"held_out_loss": mean_text_loss(model, few)}
+
+    return model, *train(model, loss_at, recipe, Path(out) / "target.pt", evaluate, **options)
 
 
 def sampled_stream(target, stream, tokens, out, seed):
@@ -87,10 +90,10 @@ def sampled_stream(target, stream, tokens, out, seed):
     return np.load(path)
 
 
-def distil_draft(shape, recipe, target, stream, sampled, held_out, out, seed, overlap_share=0.4, compiled=True, **options):
+def distil_draft(shape, recipe, target, stream, sampled, held_out, out, seed, compiled=True, **options):
     """(draft, history, seconds): half of each batch is corpus text, half text sampled from the target.
 
-    The overlap term acts in the last `overlap_share` of the steps.
+    The overlap term acts in the last OVERLAP_SHARE of the steps.
     """
     draft = GPT2(shape, seed + 2)
     target.eval().requires_grad_(False)
@@ -99,8 +102,10 @@ def distil_draft(shape, recipe, target, stream, sampled, held_out, out, seed, ov
 
     def loss_at(step):
         parts = [batch(text, shape.context, half, step, seed) for text in (stream, sampled)]
-        overlap_weight = float(step >= (1 - overlap_share) * recipe.steps)
+        overlap_weight = float(step >= (1 - OVERLAP_SHARE) * recipe.steps)
         return loss(draft, target, torch.from_numpy(np.concatenate(parts)), overlap_weight)
 
-    history, seconds = train(draft, loss_at, recipe, Path(out) / "draft.pt", lambda: mean_overlap(draft, target, few), **options)
-    return draft, history, seconds
+    def evaluate():
+        return {"held_out_alpha": mean_overlap(draft, target, few)}
+
+    return draft, *train(draft, loss_at, recipe, Path(out) / "draft.pt", evaluate, **options)
