@@ -7,6 +7,8 @@ digits near alpha = 1 and is 0/0 at it, the sum does not.
 
 from numbers import Rational
 
+import numpy as np
+
 TIE = 1e-12  # in floats, a gain below this is rounding, not a better gamma
 
 
@@ -58,6 +60,41 @@ def tokens_distribution(alpha, gamma):
     _check_unit("alpha", alpha)
     gamma = _check_count("gamma", gamma)
     return [alpha**n * (1 - alpha) for n in range(gamma)] + [alpha**gamma]
+
+
+def tokens_variance(alpha, gamma):
+    """Variance of the tokens a pass emits: sum of (2n+1) alpha^n for n = 0..gamma, less the squared mean.
+
+    Raises ValueError as `expected_tokens` does.
+    Source: E[N^2] = sum of (2n+1) P(N > n), with the law of `tokens_distribution`.
+
+    >>> tokens_variance(0.5, 2)
+    0.6875
+    """
+    mean = expected_tokens(alpha, gamma)
+    return sum((2 * n + 1) * alpha**n for n in range(int(gamma) + 1)) - mean * mean
+
+
+def markov_tokens(P, Q, gamma):
+    """Tokens per pass of a Markov pair from each state [V]: sum over j = 0..gamma of M^j 1, with M = min(P, Q).
+
+    P, Q: [V, V] transition tables of target and draft; row s is the law after token s. Where the rows
+    are all alike this is `expected_tokens` of their one acceptance probability.
+    Raises ValueError for tables of different or no square shape, or gamma not an integer >= 0.
+    Source: P(first j accepted) is a sum over paths of products of min(p, q); Leviathan's Equation 1 is its
+    special case.
+
+    >>> markov_tokens([[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0], [1.0, 0.0]], 2).tolist()
+    [1.75, 1.75]
+    """
+    P, Q = np.asarray(P), np.asarray(Q)
+    if P.shape != Q.shape or P.ndim != 2 or P.shape[0] != P.shape[1]:
+        raise ValueError(f"P, Q: shapes {P.shape} and {Q.shape}, expected one square shape [V, V]")
+    shared = np.minimum(P, Q)
+    total = np.ones(len(P), dtype=int)
+    for _ in range(_check_count("gamma", gamma)):
+        total = 1 + shared @ total
+    return total
 
 
 def speedup(alpha, gamma, c):
@@ -115,3 +152,19 @@ def break_even_c(alpha, gamma):
     0.375
     """
     return (expected_tokens(alpha, gamma) - 1) / _check_count("gamma", gamma, least=1)
+
+
+def oracle_speedup(alpha, c):
+    """The speed-up if drafting always stopped at the first token that will be rejected: 1 / (1 - alpha + c alpha).
+
+    Such a pass drafts alpha / (1 - alpha) tokens on average, all accepted, and emits 1 / (1 - alpha). No
+    choice of gamma, fixed or adaptive, does better at this alpha and c.
+    Raises ValueError for alpha outside [0, 1], c < 0, or alpha = 1 with c = 0, where nothing bounds it.
+    Source: Leviathan et al. 2023, section 3.5.
+
+    >>> oracle_speedup(0.5, 0.25)
+    1.6
+    """
+    if _check_unit("alpha", alpha) == 1 and c == 0:
+        raise ValueError(f"c: {c} at alpha {alpha}, expected a draft that costs something")
+    return 1 / (1 - alpha + _check_cost("c", c) * alpha)

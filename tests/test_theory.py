@@ -68,6 +68,35 @@ def test_averages_do_not_commute():
     assert theory.expected_tokens(0.6, 4) == pytest.approx(2.306, abs=5e-4)
 
 
+def test_the_variance_is_that_of_the_distribution():
+    for alpha in (F(0), F(1, 3), F(4, 5), F(1)):
+        for gamma in range(6):
+            pmf = theory.tokens_distribution(alpha, gamma)
+            mean = sum(n * w for n, w in enumerate(pmf, start=1))
+            assert theory.tokens_variance(alpha, gamma) == sum(n * n * w for n, w in enumerate(pmf, start=1)) - mean**2
+
+
+def test_markov_tokens_by_hand():
+    # beta is 4/5 in state 0 and 7/10 in state 1; from 0, gamma 2: 1 + 4/5 + (7/10 * 4/5 + 1/10 * 7/10) = 2.43
+    P, Q = [[F(9, 10), F(1, 10)], [F(1, 5), F(4, 5)]], [[F(7, 10), F(3, 10)], [F(1, 2), F(1, 2)]]
+    assert theory.markov_tokens(P, Q, 0).tolist() == [1, 1]
+    assert theory.markov_tokens(P, Q, 1).tolist() == [F(9, 5), F(17, 10)]
+    assert theory.markov_tokens(P, Q, 2)[0] == F(243, 100)
+
+
+def test_markov_tokens_of_equal_rows_is_the_formula():
+    P, Q = [[F(1, 3), F(2, 3)]] * 2, [[F(2, 3), F(1, 3)]] * 2
+    assert theory.markov_tokens(P, Q, 4).tolist() == [theory.expected_tokens(F(2, 3), 4)] * 2
+
+
+def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
+    for alpha in (F(1, 10), F(1, 2), F(9, 10)):
+        for c in (F(1, 100), F(1, 5), F(1)):
+            assert theory.oracle_speedup(alpha, c) >= theory.best_gamma(alpha, c, max_gamma=60)[1]
+    assert theory.oracle_speedup(F(1, 2), 0) == 2
+    assert theory.oracle_speedup(1, F(1, 4)) == 4
+
+
 @pytest.mark.parametrize(
     "call, name",
     [
@@ -81,6 +110,14 @@ def test_averages_do_not_commute():
         (lambda: theory.best_gamma(0.5, 0.1, max_gamma=-1), "max_gamma"),
         (lambda: theory.operations(0.5, 2, -1), "c_hat"),
         (lambda: theory.break_even_c(0.5, 0), "gamma"),
+        (lambda: theory.tokens_variance(1.5, 2), "alpha"),
+        (lambda: theory.tokens_variance(0.5, -1), "gamma"),
+        (lambda: theory.oracle_speedup(1, 0), "c"),
+        (lambda: theory.oracle_speedup(-1, 0), "alpha"),
+        (lambda: theory.oracle_speedup(0.5, -1), "c"),
+        (lambda: theory.markov_tokens([[1.0]], [[1.0]], -1), "gamma"),
+        (lambda: theory.markov_tokens([[1.0]], [[1.0, 0.0]], 1), "P, Q"),
+        (lambda: theory.markov_tokens([1.0], [1.0], 1), "P, Q"),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(call, name):
