@@ -193,6 +193,17 @@ def test_new_dice_change_what_is_measured_and_nothing_else(visit, site, pages):
 
 
 @pytest.mark.parametrize("script", sorted(EXPLORERS))
+def test_controls_keep_the_arrow_keys_in_jupyterlab_and_name_themselves(visit, site, pages, script):
+    page = visit(page_with(site, pages, script))
+    box, sliders, _ = explorer_on(page, script)
+    controls = box.locator("input, button")
+    assert controls.count() >= 3
+    assert controls.evaluate_all("all => all.every((one) => one.hasAttribute('data-lm-suppress-shortcuts'))")
+    for slider in EXPLORERS[script]().sliders:
+        assert box.get_by_role("slider", name=slider["label"], exact=True).count() == 1
+
+
+@pytest.mark.parametrize("script", sorted(EXPLORERS))
 def test_without_scripts_a_reader_still_sees_settings_and_readouts(visit, site, pages, script):
     page = visit(page_with(site, pages, script), java_script_enabled=False)
     explorer = EXPLORERS[script]

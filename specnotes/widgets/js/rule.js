@@ -50,7 +50,8 @@ function drawBars(results, width) {
 }
 
 function render({ model, el }) {
-  const again = node("button", { type: "button", class: "sn-button", "data-action": "roll" }, "Roll new dice");
+  const about = { type: "button", class: "sn-button", "data-action": "roll", ...OWN_KEYS };
+  const again = node("button", about, "Roll new dice");
   again.addEventListener("click", () => {
     model.set("seed", (model.get("seed") + 1) % 4294967296);
     model.save_changes();

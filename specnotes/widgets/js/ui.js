@@ -26,10 +26,13 @@ function svg(tag, attributes, text = "") {
   return `<${tag}${written.join("")}>${text}</${tag}>`;
 }
 
+const OWN_KEYS = { "data-lm-suppress-shortcuts": "true" }; // or JupyterLab takes the arrow keys for itself
+
 function sliderControl(model, spec) {
   const output = node("output", { "aria-live": "off", "aria-hidden": "true" }); // the slider itself says its value
   const limits = { min: spec.min, max: spec.max, step: spec.step };
-  const input = node("input", { type: "range", ...limits, "aria-label": spec.label, "data-setting": spec.name });
+  const about = { "aria-label": spec.label, "data-setting": spec.name, ...OWN_KEYS };
+  const input = node("input", { type: "range", ...limits, ...about });
   const show = () => {
     const value = model.get(spec.name);
     const text = fixed(value, spec.places);

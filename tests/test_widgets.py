@@ -1,0 +1,160 @@
+"""The explorers as Python objects: their numbers, their traits, their twin."""
+
+import html
+import json
+import re
+
+import ipywidgets
+import numpy as np
+import pytest
+
+from specnotes.dice import ScriptedDice
+from specnotes.rules import token_rule
+from specnotes.toy import slider_rows
+from specnotes.widgets import RuleExplorer, SpeedupExplorer
+from specnotes.widgets.base import fill
+from specnotes.widgets.rule import run_rounds, uniform_stream
+
+
+def html_twin(explorer):
+    return explorer._repr_mimebundle_()[0]["text/html"]
+
+
+def test_the_speedup_explorer_starts_with_the_course_s_example():
+    results = SpeedupExplorer().results
+    # 1 + .8 + .64 + .512 + .4096; over 1 + 4 * .05; best by 1 + ... + .8^8 over 1.4.
+    assert results["tokens_per_pass"] == pytest.approx(3.3616, abs=1e-12)
+    assert results["speedup"] == pytest.approx(3.3616 / 1.2, abs=1e-12)
+    assert (results["best_gamma"], results["tokens_if_all_accepted"]) == (8, 5)
+    assert results["best_speedup"] == pytest.approx((1 - 0.8**9) / 0.2 / 1.4, abs=1e-12)
+    assert results["curve"][4] == results["speedup"] and max(results["curve"]) == results["best_speedup"]
+
+
+def test_the_rule_explorer_measures_what_the_formulas_say_within_four_standard_errors():
+    results = RuleExplorer().results
+    rounds, alpha = 4000, sum(map(min, results["p"], results["q"]))
+    assert results["alpha"] == pytest.approx(alpha, abs=1e-12) == pytest.approx(0.6392, abs=5e-5)
+    assert results["tokens_formula"] == pytest.approx((1 - alpha**5) / (1 - alpha), abs=1e-12)
+    law = [alpha**n * (1 - alpha) for n in range(4)] + [alpha**4]
+    variance = sum(share * (n + 1) ** 2 for n, share in enumerate(law)) - results["tokens_formula"] ** 2
+    assert abs(results["tokens_per_pass"] - results["tokens_formula"]) < 4 * (variance / rounds) ** 0.5
+    examined = rounds * sum(alpha**n for n in range(4))
+    assert abs(results["measured_acceptance"] - alpha) < 4 * (alpha * (1 - alpha) / examined) ** 0.5
+    emitted = rounds * results["tokens_per_pass"]
+    for share, measured in zip(results["p"], results["emitted"]):
+        assert abs(measured - share) < 4 * (share * (1 - share) / emitted) ** 0.5
+
+
+def test_the_bars_are_drawn_by_the_shipped_rule(monkeypatch):
+    calls = []
+
+    def counted(p, q, draft, dice):
+        calls.append(len(draft))
+        return token_rule(p, q, draft, dice)
+
+    monkeypatch.setattr("specnotes.widgets.rule.token_rule", counted)
+    RuleExplorer.compute(0.6, 3, 200, seed=5)
+    assert calls == [3] * 200
+
+
+def test_mismatch_zero_accepts_everything_and_gamma_zero_has_nothing_to_accept():
+    exact = RuleExplorer(mismatch=0, gamma=4, rounds=300).results
+    assert (exact["measured_acceptance"], exact["tokens_per_pass"]) == (1.0, 5.0)
+    plain = RuleExplorer(gamma=0, rounds=300).results
+    assert (plain["measured_acceptance"], plain["tokens_per_pass"], plain["tokens_formula"]) == (None, 1.0, 1)
+    assert fill("{measured_acceptance:.3f}", plain) == "–"
+
+
+def test_results_follow_a_setting_and_are_computed_once_for_several(monkeypatch):
+    explorer, computed = SpeedupExplorer(), []
+    explorer.observe(lambda change: computed.append(change.new["gamma"]), "results")
+    explorer.gamma = 2
+    assert explorer.results["tokens_per_pass"] == pytest.approx(1 + 0.8 + 0.64, abs=1e-12)
+    with explorer.hold_trait_notifications():
+        explorer.alpha, explorer.gamma, explorer.c = 0.5, 1, 0.25
+    assert computed == [2, 1]
+    assert explorer.results["speedup"] == pytest.approx(1.2, abs=1e-12)  # 1.5 / 1.25
+
+
+def test_a_setting_links_to_an_ordinary_slider_both_ways():
+    explorer, slider = SpeedupExplorer(), ipywidgets.FloatSlider(value=0.5, min=0, max=1)
+    ipywidgets.link((slider, "value"), (explorer, "alpha"))
+    assert explorer.results["tokens_per_pass"] == pytest.approx(1 + 0.5 + 0.25 + 0.125 + 0.0625, abs=1e-12)
+    explorer.alpha = 1
+    assert slider.value == 1.0
+    seen = []
+    ipywidgets.interactive_output(lambda alpha: seen.append((alpha, explorer.results["tokens_per_pass"])), {"alpha": slider})
+    slider.value = 0.0
+    assert seen == [(1.0, 5.0), (0.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    "explorer, name, value, expected",
+    [
+        (SpeedupExplorer, "alpha", 1.01, "alpha: 1.01, expected a number in 0..1"),
+        (SpeedupExplorer, "alpha", float("nan"), "alpha: nan, expected a number in 0..1"),
+        (SpeedupExplorer, "c", "0.1", "c: '0.1', expected a number in 0..1"),
+        (SpeedupExplorer, "gamma", -1, "gamma: -1, expected an integer in 0..16"),
+        (SpeedupExplorer, "gamma", 2.5, "gamma: 2.5, expected an integer in 0..16"),
+        (SpeedupExplorer, "gamma", True, "gamma: True, expected an integer in 0..16"),
+        (RuleExplorer, "rounds", 4001, "rounds: 4001, expected an integer in 100..4000"),
+        (RuleExplorer, "seed", -1, "seed: -1, expected an integer in 0..4294967295"),
+    ],
+)
+def test_a_bad_setting_is_named_and_changes_nothing(explorer, name, value, expected):
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        explorer(**{name: value})
+    made = explorer(**({"rounds": 100} if explorer is RuleExplorer else {}))
+    before = (made.settings, made.results)
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        setattr(made, name, value)
+    assert (made.settings, made.results) == before
+
+
+def test_an_unknown_setting_is_refused():
+    with pytest.raises(ValueError, match="gama: no such setting, expected one of alpha, gamma, c"):
+        SpeedupExplorer(gama=4)
+
+
+def test_what_a_notebook_stores_is_the_same_in_every_run():
+    one, other = (RuleExplorer(mismatch=0.3, rounds=200)._repr_mimebundle_()[0] for _ in range(2))
+    assert one["text/html"] == other["text/html"]
+    assert one["text/plain"] == other["text/plain"] == "RuleExplorer(mismatch=0.3, gamma=4, rounds=200, seed=0)"
+    assert "application/vnd.jupyter.widget-view+json" in one
+
+
+def test_the_twin_carries_its_settings_and_says_its_numbers_without_a_script():
+    twin = html_twin(SpeedupExplorer(alpha=0.5, gamma=2, c=0.25))
+    props = json.loads(html.unescape(re.search(r"data-props='([^']*)'", twin).group(1)))
+    assert {name: props[name] for name in ("alpha", "gamma", "c")} == {"alpha": 0.5, "gamma": 2, "c": 0.25}
+    assert [slider["name"] for slider in props["sliders"]] == ["alpha", "gamma", "c"]
+    for line in ("acceptance α: 0.50", "draft length γ: 2", "tokens per target pass: 1.75", "speed-up: 1.17×"):
+        assert f"<li>{line}</li>" in twin  # 1.75 / 1.5 = 1.1667
+
+
+def test_uniforms_are_those_of_mulberry32():
+    def reference(seed, n):
+        out = []
+        for _ in range(n):
+            seed = (seed + 0x6D2B79F5) % 2**32
+            t = (seed ^ (seed >> 15)) * (seed | 1) % 2**32
+            t ^= (t + (t ^ (t >> 7)) * (t | 61)) % 2**32
+            out.append((t ^ (t >> 14)) / 2**32)
+        return out
+
+    for seed in (0, 1, 2**32 - 1):
+        assert uniform_stream(seed, 100).tolist() == reference(seed, 100)
+    with pytest.raises(ValueError, match="seed: 4294967296, expected"):
+        uniform_stream(2**32, 1)
+
+
+def test_a_round_takes_the_draft_s_draws_first_and_then_the_rule_s():
+    p, q = np.array([0.5, 0.5]), np.array([1.0, 0.0])
+    dice = ScriptedDice([0.9, 0.9, 0.4, 0.6, 0.0])  # two drafts of token 0; accept; reject; the residual is token 1
+    (verdict,) = run_rounds(p, q, 2, 1, dice)
+    assert (verdict.tokens, verdict.kinds, dice.used) == ((0, 1), ("accepted", "recovered"), 5)
+
+
+def test_the_target_s_row_is_printed_as_in_the_course():
+    p, _ = slider_rows(0.6)
+    assert [f"{100 * share:.1f}" for share in p] == ["41.6", "22.8", "13.8", "9.3", "5.6", "3.4", "2.1", "1.4"]
