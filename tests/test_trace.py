@@ -15,12 +15,17 @@ def a_log(counts, gamma):
     return Trace([a_round(gamma, n) for n, times in enumerate(counts) for _ in range(times)], "length")
 
 
-def test_a_published_log_is_reproduced():
-    # 87 passes, 3 drafts each but for two passes of 2 (259 drafted), 167 accepted,
-    # survival (.805, .632, .483): 70, 55 and 42 passes got that far.
+def a_published_log():
+    """87 passes, 3 drafts each but for two passes of 2 (259 drafted), 167 accepted.
+
+    Survival .805, .632, .483: 70, 55 and 42 passes got that far.
+    """
     rounds = [a_round(3, n) for n, times in ((0, 15), (1, 15), (2, 13), (3, 42)) for _ in range(times)]
-    rounds += [a_round(2, 0)] * 2
-    trace = Trace(rounds, "length")
+    return Trace(rounds + [a_round(2, 0)] * 2, "length")
+
+
+def test_a_published_log_is_reproduced():
+    trace = a_published_log()
     assert len(trace.rounds) == 87 and sum(trace.accepted_counts) == 167
     assert [round(value, 3) for value in trace.survival] == [0.805, 0.632, 0.483]
     assert round(trace.accepted_over_drafted, 3) == 0.645
