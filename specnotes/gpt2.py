@@ -93,10 +93,11 @@ class Affine:
         self.outputs, self.blocks = outputs, -(-outputs // block)
         padded = np.zeros((inputs, self.blocks * block), dtype)  # a last block that is not full ends in zeros
         padded[:, :outputs] = weight
-        self.weight = np.ascontiguousarray(padded.reshape(inputs, self.blocks, block).transpose(1, 0, 2))
-        self.bias = np.zeros(padded.shape[1], dtype)
-        self.bias[:outputs] = bias
-        self.bias = self.bias.reshape(self.blocks, 1, block)
+        columns = padded.reshape(inputs, self.blocks, block)  # [inputs, outputs] -> [inputs, blocks, block]
+        self.weight = np.ascontiguousarray(columns.transpose(1, 0, 2))  # [blocks, inputs, block]
+        padded_bias = np.zeros(self.blocks * block, dtype)
+        padded_bias[:outputs] = bias
+        self.bias = padded_bias.reshape(self.blocks, 1, block)  # one row for all n
 
     def split(self, x):
         """The product by blocks: [n, inputs] -> [blocks, n, block]."""
@@ -131,7 +132,7 @@ def make_layer(tensors, config, dtype):
     """
     t = {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
     head = config.width // config.heads
-    scale = np.ones(3 * config.width)
+    scale = np.ones(3 * config.width)  # [3d]: queries, keys, values
     scale[: config.width] = head**-0.5
     qkv, qkv_bias = _fold(t["ln_1.weight"], t["ln_1.bias"], t["attn.c_attn.weight"], t["attn.c_attn.bias"])
     up, up_bias = _fold(t["ln_2.weight"], t["ln_2.bias"], t["mlp.c_fc.weight"], t["mlp.c_fc.bias"])
@@ -144,11 +145,13 @@ def make_layer(tensors, config, dtype):
 
 
 def _fold(gain, shift, weight, bias):
-    return gain[:, None] * weight, shift @ weight + bias
+    return gain[:, None] * weight, shift @ weight + bias  # [d, outputs], [outputs]
 
 
 def normalize(x, epsilon):
     """LayerNorm without gain and shift: rows [n, d] of mean 0 and variance 1.
+
+    Source: Ba et al. 2016, section 3.
 
     >>> normalize(np.array([[1.0, 3.0]]), 0.0).tolist()
     [[-1.0, 1.0]]
@@ -161,14 +164,14 @@ def normalize(x, epsilon):
 
 
 def gelu(x):
-    """GPT-2's activation, the tanh form of GELU, elementwise.
+    """GPT-2's activation, x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), elementwise.
 
     Source: Hendrycks and Gimpel 2016, section 2.
 
     >>> gelu(np.array([0.0])).tolist()
     [0.0]
     """
-    inner = x * x
+    inner = x * x  # [n, 4d], and so for every line below: each works in place
     inner *= 0.044715 * (2 / np.pi) ** 0.5
     inner += (2 / np.pi) ** 0.5
     inner *= x
@@ -180,7 +183,7 @@ def gelu(x):
 
 
 def softmax(scores):
-    """Softmax over the last axis, in place.
+    """Softmax over the last axis of scores [h, n, m], in place.
 
     >>> softmax(np.array([[0.0, 0.0]])).tolist()
     [[0.5, 0.5]]
