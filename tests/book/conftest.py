@@ -66,42 +66,61 @@ def browser():
         running.close()
 
 
+@pytest.fixture(scope="session")
+def tabs(browser):
+    """`tabs(**options)` is the one page, kept open, of a browser context with these options."""
+    opened = {}
+
+    def tab(**options):
+        key = repr(sorted(options.items()))
+        if key not in opened:
+            opened[key] = browser.new_context(**options).new_page()
+            opened[key].set_default_timeout(60_000)
+        return opened[key]
+
+    return tab
+
+
 @pytest.fixture
-def visit(browser, addresses):
+def visit(tabs, addresses):
     """`visit(path, over="http", **options)` opens a page of the site; `visit.complaints` lists what went wrong.
 
     options are those of a browser context (viewport, color_scheme, java_script_enabled). A request to
     anywhere but the site finds no host, and is a complaint.
     """
-    contexts, complaints = {}, []
-
-    def context_for(over, options):
-        key = (over, repr(sorted(options.items())))
-        if key not in contexts:
-            context = browser.new_context(**options)
-            context.set_default_timeout(10_000)
-            contexts[key] = context
-        return contexts[key]
+    complaints, listened = [], []
 
     def open_page(path, over="http", **options):
-        page = context_for(over, options).new_page()
-        _listen(page, path, addresses[over], complaints)
+        page = tabs(**options)
+        if page not in listened:
+            listened.append(page)
+            _listen(page, tuple(addresses.values()), complaints)
         page.goto(addresses[over] + path, wait_until="load")
         return page
 
     open_page.complaints = complaints
     yield open_page
-    for context in contexts.values():
-        context.close()
+    for page in listened:
+        for event in EVENTS:
+            page.remove_listener(event, page.listening[event])
+        page.goto("about:blank")
 
 
-def _listen(page, path, home, complaints):
+EVENTS = ("console", "pageerror", "request", "requestfailed", "response")
+
+
+def _listen(page, homes, complaints):
     def complain(what):
-        complaints.append(f"{home[:4]} {path}: {what}")
+        complaints.append(f"{page.url}: {what}")
 
-    own = (home, "data:", "blob:")
-    page.on("console", lambda message: message.type == "error" and complain(f"console: {message.text}"))
-    page.on("pageerror", lambda error: complain(f"uncaught: {error}"))
-    page.on("request", lambda request: request.url.startswith(own) or complain(f"left the site: {request.url}"))
-    page.on("requestfailed", lambda request: complain(f"request failed: {request.url}"))
-    page.on("response", lambda answer: answer.status >= 400 and complain(f"{answer.status}: {answer.url}"))
+    own = (*homes, "data:", "blob:", "about:")
+    page.listening = {
+        "console": lambda message: message.type == "error" and complain(f"console: {message.text}"),
+        "pageerror": lambda error: complain(f"uncaught: {error}"),
+        "request": lambda request: request.url.startswith(own) or complain(f"left the site: {request.url}"),
+        # ERR_ABORTED is a request that was under way when the page was left.
+        "requestfailed": lambda request: request.failure == "net::ERR_ABORTED" or complain(f"failed: {request.url}"),
+        "response": lambda answer: answer.status >= 400 and complain(f"{answer.status}: {answer.url}"),
+    }
+    for event, listener in page.listening.items():
+        page.on(event, listener)

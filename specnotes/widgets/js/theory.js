@@ -44,7 +44,8 @@ function acceptance(p, q) {
 
 function residual(p, q) {
   const left = p.map((share, token) => Math.max(share - q[token], 0));
-  const total = left.reduce((sum, share) => sum + share, 0);
+  let total = 0;
+  for (const share of left) total += share;
   return total > 0 ? left.map((share) => share / total) : p.slice();
 }
 
@@ -53,9 +54,12 @@ function flip(probability, u) {
 }
 
 function draw(weights, u) {
-  let running = 0;
-  const sums = weights.map((weight) => (running += weight));
-  return sums.findIndex((sum) => sum > u * running);
+  let total = 0;
+  for (let i = 0; i < weights.length; i++) total += weights[i];
+  let index = 0;
+  let running = weights[0];
+  while (index < weights.length - 1 && running <= u * total) running += weights[++index];
+  return index;
 }
 
 function verify(p, q, x, uniform) {
@@ -64,8 +68,8 @@ function verify(p, q, x, uniform) {
 }
 
 function oneRound(p, q, gamma, uniform) {
-  const drafted = Array.from({ length: gamma }, () => draw(q, uniform()));
-  const tokens = [];
+  const [drafted, tokens] = [[], []];
+  for (let i = 0; i < gamma; i++) drafted.push(draw(q, uniform()));
   for (const x of drafted) {
     const [accepted, token] = verify(p, q, x, uniform);
     tokens.push(token);
