@@ -209,3 +209,14 @@ STYLE = (
 def coloured(prompt, tokenizer, trace):
     """The text of a Trace with every token marked as accepted, recovered or bonus: a ColouredText."""
     return ColouredText(prompt, pieces(tokenizer, trace.tokens), trace.kinds)
+
+
+def beta_histogram(betas):
+    """Histogram of the acceptance probabilities of a run's examined positions, their mean marked."""
+    betas = np.asarray(betas, dtype=np.float64)
+    figure, axes = _axes(height=3.0, xlabel="β = Σ min(p, q) at a position", ylabel="positions")
+    counts, *_ = axes.hist(betas, bins=20, range=(0, 1), color=BLUE, edgecolor="white")
+    axes.axvline(betas.mean(), color=ORANGE, linestyle="--")
+    axes.annotate(f"mean {betas.mean():.2f}", (betas.mean(), counts.max()), xytext=(-6, -4), ha="right",
+                  textcoords="offset points", color=INK)
+    return figure
