@@ -5,6 +5,7 @@ last committed token is in nobody's cache; it is the first row of the next targe
 """
 
 from functools import partial
+from numbers import Integral
 
 import numpy as np
 
@@ -64,17 +65,24 @@ def rounds(target, prompt, drafter=None, *, gamma=3, max_new_tokens, warp, rule=
 
 
 def _check(target, prompt, drafter, gamma, max_new_tokens, stop):
-    prompt = [check_token("prompt", token, target.vocab_size) for token in prompt]
+    prompt = [check_token("prompt", token, target.vocab_size) for token in _sequence("prompt", prompt)]
     if not 1 <= len(prompt) <= target.max_length:
         raise ValueError(f"prompt: {len(prompt)} tokens, expected 1..{target.max_length} (the target's context)")
     for name, value in (("gamma", gamma), ("max_new_tokens", max_new_tokens)):
-        if isinstance(value, bool) or value != int(value) or value < 0:
-            raise ValueError(f"{name}: {value}, expected an integer >= 0")
-    for token in stop:
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 0:
+            raise ValueError(f"{name}: {value!r}, expected an integer >= 0")
+    for token in _sequence("stop", stop):
         check_token("stop", token, target.vocab_size)
     if getattr(drafter, "vocab_size", 0) > target.vocab_size:
         raise ValueError(f"drafter: vocabulary of {drafter.vocab_size}, expected at most the target's {target.vocab_size}")
     return prompt
+
+
+def _sequence(name, tokens):
+    try:
+        return list(tokens)
+    except TypeError:
+        raise ValueError(f"{name}: {tokens!r}, expected a sequence of token ids") from None
 
 
 def _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, stop):

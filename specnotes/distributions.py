@@ -4,6 +4,8 @@ Everything except `probs_from_logits` uses only operations that also work on obj
 `fractions.Fraction`, and never casts, so the functions that decode are also the ones that proofs run.
 """
 
+from numbers import Integral, Real
+
 import numpy as np
 
 ROW_SUM_TOLERANCE = 1e-6
@@ -18,7 +20,10 @@ def check_rows(name, rows):
     >>> check_rows("p", [0.5, 0.5]).shape
     (2,)
     """
-    rows = np.asarray(rows)
+    try:
+        rows = np.asarray(rows)
+    except ValueError:
+        raise ValueError(f"{name}: rows of different lengths, expected an array [..., V]") from None
     if rows.ndim == 0 or rows.shape[-1] == 0:
         raise ValueError(f"{name}: expected rows of probabilities [..., V] with V >= 1, got shape {rows.shape}")
     totals = rows.sum(axis=-1)
@@ -43,7 +48,7 @@ def check_token(name, token, vocab_size):
     >>> check_token("x", 2, 3)
     2
     """
-    if isinstance(token, (bool, np.bool_)) or not isinstance(token, (int, np.integer)) or not 0 <= token < vocab_size:
+    if not isinstance(token, Integral) or isinstance(token, bool) or not 0 <= token < vocab_size:
         raise ValueError(f"{name}: token {token!r} is not in the vocabulary, expected an integer in 0..{vocab_size - 1}")
     return int(token)
 
@@ -156,9 +161,9 @@ def _check_logits(logits):
 
 
 def _check_warp(temperature, top_k, top_p):
-    if not 0 <= temperature < np.inf:
-        raise ValueError(f"temperature: {temperature}, expected a finite number >= 0")
-    if top_k is not None and (isinstance(top_k, bool) or top_k != int(top_k) or top_k < 1):
-        raise ValueError(f"top_k: {top_k}, expected None or an integer >= 1")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p: {top_p}, expected None or a number in (0, 1]")
+    if not isinstance(temperature, Real) or not 0 <= temperature < np.inf:
+        raise ValueError(f"temperature: {temperature!r}, expected a finite number >= 0")
+    if top_k is not None and (not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1):
+        raise ValueError(f"top_k: {top_k!r}, expected None or an integer >= 1")
+    if top_p is not None and (not isinstance(top_p, Real) or not 0 < top_p <= 1):
+        raise ValueError(f"top_p: {top_p!r}, expected None or a number in (0, 1]")

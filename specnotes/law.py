@@ -6,6 +6,8 @@ a theorem can be checked with ==. `sampled_law` runs the same `f` with random di
 
 import math
 from collections import Counter
+from collections.abc import Hashable
+from numbers import Integral
 
 import numpy as np
 
@@ -63,6 +65,8 @@ def exact_law(f, max_leaves=1_000_000):
         outcome = f(dice)
         if dice.asked != len(path):
             raise ValueError(f"f: {dice.asked} questions on a replay, expected {len(path)} as before")
+        if not isinstance(outcome, Hashable):
+            raise ValueError(f"f: outcome {outcome!r} is not hashable, expected a tuple, say, in place of a list")
         law[outcome] = law.get(outcome, 0) + math.prod(choices[index][1] for _, choices, index in path)
         while path and path[-1][2] + 1 == len(path[-1][1]):
             path.pop()
@@ -80,8 +84,8 @@ def sampled_law(f, n, rng):
     >>> sampled_law(lambda dice: dice.draw([0.0, 1.0]), 10, np.random.default_rng(0))
     {1: 1.0}
     """
-    if n < 1:
-        raise ValueError(f"n: {n}, expected at least 1 run")
+    if not isinstance(n, Integral) or n < 1:
+        raise ValueError(f"n: {n!r}, expected an integer >= 1")
     dice = RandomDice(rng)
     return {outcome: count / n for outcome, count in Counter(f(dice) for _ in range(n)).items()}
 
@@ -99,8 +103,8 @@ def emitted_law(rule, target, draft, gamma, prefix=()):
     >>> emitted_law(token_rule, half, half, gamma=0)
     {(0,): Fraction(1, 2), (1,): Fraction(1, 2)}
     """
-    if gamma < 0:
-        raise ValueError(f"gamma: {gamma}, expected an integer >= 0")
+    if not isinstance(gamma, Integral) or gamma < 0:
+        raise ValueError(f"gamma: {gamma!r}, expected an integer >= 0")
     return exact_law(lambda dice: one_pass(rule, target, draft, gamma, tuple(prefix), dice).tokens)
 
 

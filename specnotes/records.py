@@ -1,8 +1,14 @@
 """What passes between drafter, rule and loop: a draft, a verdict, the record of one round."""
 
+import operator
 from dataclasses import dataclass
 
-import numpy as np
+
+def _integers(name, values):
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError:
+        raise ValueError(f"{name}: {values!r}, expected a sequence of integers") from None
 
 
 @dataclass(frozen=True)
@@ -11,7 +17,8 @@ class Draft:
 
     tokens, parents: n integers each; parent -1 is the last committed token, and a parent always comes
     before its child. `Draft.chain(tokens)` is the tree in which each token follows the one before.
-    Raises ValueError for lengths that differ, a parent that is not an earlier node, a negative token.
+    Raises ValueError for what is no integer, lengths that differ, a parent that is not an earlier node, a
+    negative token.
 
     >>> Draft(tokens=(5, 6, 7), parents=(-1, -1, 0)).children(-1)
     (0, 1)
@@ -21,8 +28,8 @@ class Draft:
     parents: tuple
 
     def __post_init__(self):
-        object.__setattr__(self, "tokens", tuple(int(token) for token in self.tokens))
-        object.__setattr__(self, "parents", tuple(int(parent) for parent in self.parents))
+        object.__setattr__(self, "tokens", _integers("tokens", self.tokens))
+        object.__setattr__(self, "parents", _integers("parents", self.parents))
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"parents: {len(self.parents)} given for {len(self.tokens)} tokens, expected as many")
         for node, (token, parent) in enumerate(zip(self.tokens, self.parents)):
@@ -58,7 +65,7 @@ def as_draft(draft):
     >>> as_draft([5, 6]).is_chain
     True
     """
-    return draft if isinstance(draft, Draft) else Draft.chain(np.asarray(draft, dtype=np.int64).ravel().tolist())
+    return draft if isinstance(draft, Draft) else Draft.chain(_integers("draft", draft))
 
 
 @dataclass(frozen=True)

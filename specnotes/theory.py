@@ -5,7 +5,7 @@ by term rather than written as a quotient: the quotient (1 - alpha^(gamma+1)) / 
 digits near alpha = 1 and is 0/0 at it, the sum does not.
 """
 
-from numbers import Rational
+from numbers import Rational, Real
 
 import numpy as np
 
@@ -13,20 +13,20 @@ TIE = 1e-12  # in floats, a gain below this is rounding, not a better gamma
 
 
 def _check_unit(name, value):
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name}: {value}, expected a number in [0, 1]")
+    if not isinstance(value, Real) or not 0 <= value <= 1:
+        raise ValueError(f"{name}: {value!r}, expected a number in [0, 1]")
     return value
 
 
 def _check_count(name, value, least=0):
-    if isinstance(value, bool) or value != int(value) or value < least:
-        raise ValueError(f"{name}: {value}, expected an integer >= {least}")
+    if not isinstance(value, Real) or isinstance(value, bool) or value % 1 != 0 or value < least:
+        raise ValueError(f"{name}: {value!r}, expected an integer >= {least}")
     return int(value)
 
 
 def _check_cost(name, value):
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name}: {value}, expected a finite number >= 0")
+    if not isinstance(value, Real) or not 0 <= value < float("inf"):
+        raise ValueError(f"{name}: {value!r}, expected a finite number >= 0")
     return value
 
 

@@ -1,10 +1,15 @@
 """Trees of drafted tokens, as a list of parents: depths, and who may see whom."""
 
+import operator
+
 import numpy as np
 
 
 def _check_parents(parents):
-    parents = [int(parent) for parent in parents]
+    try:
+        parents = [operator.index(parent) for parent in parents]
+    except TypeError:
+        raise ValueError(f"parents: {parents!r}, expected a sequence of integers") from None
     for node, parent in enumerate(parents):
         if not -1 <= parent < node:
             raise ValueError(f"parents: {parent} at node {node}, expected -1 or an earlier node")

@@ -232,7 +232,8 @@ def test_a_tree_goes_through_the_same_loop():
         ({"prompt": ()}, "prompt"), ({"prompt": (99,)}, "prompt"), ({"prompt": (1,) * 65}, "prompt"),
         ({"gamma": -1}, "gamma"), ({"gamma": 1.5}, "gamma"), ({"max_new_tokens": -1}, "max_new_tokens"),
         ({"temperature": -0.5}, "temperature"), ({"top_k": 0}, "top_k"), ({"top_p": 2}, "top_p"),
-        ({"stop": (32,)}, "stop"),
+        ({"stop": (32,)}, "stop"), ({"stop": 3}, "stop"), ({"prompt": None}, "prompt"), ({"gamma": float("nan")}, "gamma"),
+        ({"temperature": "1"}, "temperature"), ({"top_k": 2.0}, "top_k"), ({"top_p": "x"}, "top_p"),
     ],
 )
 def test_bad_arguments_are_refused_by_name_before_a_cache_is_touched(change, name):

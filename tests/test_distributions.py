@@ -39,6 +39,7 @@ def test_residual_of_almost_equal_rows_is_finite():
         ([F(1, 2), F(1, 3)], ["5/6"]),
         ([], ["shape"]),
         (0.5, ["shape"]),
+        ([[0.5, 0.5], [1.0]], ["different lengths"]),
     ],
 )
 def test_rows_that_are_no_distribution_are_refused_by_name_and_value(rows, words):

@@ -80,3 +80,8 @@ def test_emitted_law_reads_the_models_after_the_prefix():
 def test_emitted_law_refuses_a_negative_gamma():
     with pytest.raises(ValueError, match="^gamma: -1"):
         law.emitted_law(token_rule, None, None, -1)
+
+
+def test_an_outcome_that_cannot_be_a_key_is_refused():
+    with pytest.raises(ValueError, match=r"^f: outcome \[True\] is not hashable"):
+        law.exact_law(lambda dice: [dice.flip(1)])

@@ -19,7 +19,8 @@ def test_children_come_elder_first():
 
 @pytest.mark.parametrize(
     "tokens, parents, name",
-    [((1, 2), (-1,), "parents"), ((1, 2), (-1, 1), "parents"), ((1,), (-2,), "parents"), ((-3,), (-1,), "tokens")],
+    [((1, 2), (-1,), "parents"), ((1, 2), (-1, 1), "parents"), ((1,), (-2,), "parents"), ((-3,), (-1,), "tokens"),
+     ((1.5,), (-1,), "tokens"), (("a",), (-1,), "tokens"), ((1,), (None,), "parents"), (7, (-1,), "tokens")],
 )
 def test_what_is_no_tree_is_refused(tokens, parents, name):
     with pytest.raises(ValueError, match=f"^{name}: "):
@@ -47,7 +48,7 @@ def test_two_roots_do_not_see_each_other():
     assert ancestor_mask([-1, -1]).astype(int).tolist() == [[1, 0], [0, 1]]
 
 
-@pytest.mark.parametrize("parents", [[0], [-1, 1], [-2], [-1, 0, 5]])
+@pytest.mark.parametrize("parents", [[0], [-1, 1], [-2], [-1, 0, 5], [-1, 0.5], None])
 def test_a_parent_that_is_no_earlier_node_is_refused(parents):
     for function in (depths, ancestor_mask):
         with pytest.raises(ValueError, match="^parents: "):
@@ -56,3 +57,9 @@ def test_a_parent_that_is_no_earlier_node_is_refused(parents):
 
 def test_an_empty_tree_has_no_depths():
     assert depths([]).shape == (0,) and ancestor_mask([]).shape == (0, 0)
+
+
+@pytest.mark.parametrize("draft", [[1.5], ["a"], 3, None])
+def test_a_draft_that_is_no_list_of_integers_is_refused(draft):
+    with pytest.raises(ValueError, match="^draft: "):
+        as_draft(draft)
