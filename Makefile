@@ -15,7 +15,7 @@ export PYTHONNOUSERSITE := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_PROGRESS_BAR := off
 
-.PHONY: help book test lab edit notebooks repository lock clean site
+.PHONY: help book test lab edit notebooks repository lock bench clean site
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -47,6 +47,9 @@ repository: $(PACKAGE) ## set the repository's address everywhere it is needed (
 
 lock: $(INSTALLED) ## pin the environment again from pyproject.toml
 	@$(RUN) tools/lock.py
+
+bench: $(PACKAGE) ## time the exact laws, the sampled rounds and the page's rounds, next to their targets
+	@$(RUN) tools/bench.py
 
 clean: ## remove the environment, the site and the caches
 	rm -rf $(VENV) _build build *.egg-info .pytest_cache .hypothesis
