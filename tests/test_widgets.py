@@ -83,7 +83,11 @@ def test_a_setting_links_to_an_ordinary_slider_both_ways():
     explorer.alpha = 1
     assert slider.value == 1.0
     seen = []
-    ipywidgets.interactive_output(lambda alpha: seen.append((alpha, explorer.results["tokens_per_pass"])), {"alpha": slider})
+
+    def show(alpha):
+        seen.append((alpha, explorer.results["tokens_per_pass"]))
+
+    ipywidgets.interactive_output(show, {"alpha": slider})
     slider.value = 0.0
     assert seen == [(1.0, 5.0), (0.0, 1.0)]
 

@@ -23,7 +23,8 @@ def explorers_script():
     own = []
     for path in sorted(WIDGETS.glob("*.js")):
         if path.name not in shared:
-            own.append(f'"{path.stem}": (() => {{\n{path.read_text(encoding="utf-8")}\nreturn {{ render, compute }};\n}})(),')
+            text = path.read_text(encoding="utf-8")
+            own.append(f'"{path.stem}": (() => {{\n{text}\nreturn {{ render, compute }};\n}})(),')
     body = "\n".join([*texts, "hydrate({", *own, "});"])
     return f'(() => {{\n"use strict";\n{body}\n}})();\n'
 
@@ -71,7 +72,8 @@ def drop_thebe(app, pagename, templatename, context, doctree):
 
 
 def _is_thebe(script):
-    return "thebe" in str(getattr(script, "filename", script)) or "THEBE_JS_URL" in (getattr(script, "attributes", None) or {}).get("body", "")
+    inline = (getattr(script, "attributes", None) or {}).get("body", "")
+    return "thebe" in str(getattr(script, "filename", script)) or "THEBE_JS_URL" in inline
 
 
 def setup(app):

@@ -39,9 +39,10 @@ def settled(page):
 UNNAMED = """() => {
   const named = (el) => (el.labels && el.labels.length) || el.getAttribute('aria-label') || el.getAttribute('title')
     || el.getAttribute('aria-labelledby') || el.textContent.trim();
-  const bad = [...document.querySelectorAll('input:not([type=hidden]), select, textarea, button')].filter((el) => !named(el));
-  const blind = [...document.querySelectorAll('img')].filter((el) => !el.alt.trim() || /\\.(png|svg|jpe?g)$/.test(el.alt));
-  const mute = [...document.querySelectorAll('svg[role=img]:not([aria-hidden=true])')].filter((el) => !named(el));
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const bad = all('input:not([type=hidden]), select, textarea, button').filter((el) => !named(el));
+  const blind = all('img').filter((el) => !el.alt.trim() || /\\.(png|svg|jpe?g)$/.test(el.alt));
+  const mute = all('svg[role=img]:not([aria-hidden=true])').filter((el) => !named(el));
   return [...bad, ...blind, ...mute].map((el) => el.outerHTML.slice(0, 160));
 }"""
 
@@ -141,10 +142,12 @@ def test_the_speedup_explorer_shows_what_theory_says_wherever_its_sliders_stand(
             for gamma in (0, 3, 16):
                 put(sliders["gamma"], gamma)
                 speedup = f"{theory.speedup(alpha, gamma, c):.2f}"
-                expected = [f"{theory.expected_tokens(alpha, gamma):.2f}", f"{speedup}×", f"{best} at {gain:.2f}×", f"{gamma + 1}"]
+                tokens = f"{theory.expected_tokens(alpha, gamma):.2f}"
+                expected = [tokens, f"{speedup}×", f"{best} at {gain:.2f}×", f"{gamma + 1}"]
                 assert readouts() == expected, (alpha, gamma, c)
                 assert sliders["gamma"].get_attribute("aria-valuetext") == str(gamma)
-                assert f"At γ {gamma} it is {speedup} times" in box.locator("svg[role=img]").get_attribute("aria-label")
+                spoken = box.locator("svg[role=img]").get_attribute("aria-label")
+                assert f"At γ {gamma} it is {speedup} times" in spoken
 
 
 def test_the_curve_and_its_marks_stand_where_theory_says(visit, site, pages):
@@ -152,7 +155,8 @@ def test_the_curve_and_its_marks_stand_where_theory_says(visit, site, pages):
     box, sliders, _ = explorer_on(page, "speedup")
     for name, value in {"alpha": 0.9, "gamma": 6, "c": 0.1}.items():
         put(sliders[name], value)
-    dots = box.locator(".sn-dot").evaluate_all("all => all.map((dot) => [+dot.getAttribute('cx'), +dot.getAttribute('cy')])")
+    places = "all => all.map((dot) => [dot.getAttribute('cx'), dot.getAttribute('cy')].map(Number))"
+    dots = box.locator(".sn-dot").evaluate_all(places)
     one = float(box.locator(".sn-plain").get_attribute("y1"))
     zero = float(box.locator(".sn-drop").get_attribute("y2"))
     drawn = [(zero - y) / (zero - one) for _, y in dots]
@@ -170,8 +174,8 @@ def test_the_rule_explorer_rolls_the_rounds_that_the_shipped_rule_rolls(visit, s
             put(sliders[name], value)
         results = RuleExplorer.compute(float(mismatch), gamma, rounds, seed=0)
         assert readouts() == [fill(template, results) for _, template in RuleExplorer.readouts]
-        heights = {kind: box.locator(f"rect.sn-{kind}").evaluate_all("all => all.map((bar) => +bar.getAttribute('height'))")
-                   for kind in ("p", "emitted", "q")}  # fmt: skip
+        measure = "all => all.map((bar) => Number(bar.getAttribute('height')))"
+        heights = {kind: box.locator(f"rect.sn-{kind}").evaluate_all(measure) for kind in ("p", "emitted", "q")}
         scale = heights["p"][0] / results["p"][0]
         for kind, drawn in heights.items():
             assert drawn == pytest.approx([scale * share for share in results[kind]], abs=0.3)
@@ -323,7 +327,8 @@ def test_javascript_gives_what_python_gives(laboratory, name):
     function, grid = PARITY[name]
     calls = [list(call) for call in grid]
     answers = laboratory.evaluate(CALL, [name, calls])
-    differ = [(call, plain(function(*call)), answer) for call, answer in zip(calls, answers) if not same(plain(function(*call)), answer)]
+    expected = [plain(function(*call)) for call in calls]
+    differ = [triple for triple in zip(calls, expected, answers) if not same(*triple[1:])]
     assert len(answers) == len(calls) > 0 and differ == []
 
 
@@ -346,7 +351,8 @@ def test_a_round_in_the_browser_emits_the_tokens_of_the_shipped_rule(laboratory)
 
 
 def test_numbers_are_printed_as_python_prints_them(laboratory):
-    values = [0.125, 0.375, 1.125, 2.5, 1.005, 1.335, 0.0, 17.0, 1234.5, 3.3616, *np.random.default_rng(3).random(200).tolist()]
+    values = [0.125, 0.375, 1.125, 2.5, 1.005, 1.335, 0.0, 17.0, 1234.5, 3.3616]
+    values += np.random.default_rng(3).random(200).tolist()
     written = laboratory.evaluate("(values) => values.map((value) => fixed(value, 2))", values)
     assert written == [f"{value:,.2f}" for value in values]
 

@@ -23,28 +23,31 @@ function compute({ mismatch, gamma, rounds, seed }) {
 function drawBars(results, width) {
   const { p, q, emitted, rounds } = results;
   const height = 264;
-  const [left, right, top, bottom] = [40, 8, 26, 40];
-  const highest = [0.5, 0.75, 1].find((value) => value >= Math.max(...p, ...q, ...emitted)) || 1;
+  const [left, right, top, bottom] = [50, 8, 26, 40];
+  const highest = [0.5, 0.6, 0.8, 1].find((value) => value >= Math.max(...p, ...q, ...emitted)) || 1;
   const slot = (width - left - right) / p.length;
   const bar = Math.min(26, slot * 0.36);
   const middle = (token) => left + slot * (token + 0.5);
   const y = (share) => height - bottom - ((height - top - bottom) * share) / highest;
   const percent = (share) => fixed(100 * share, 1);
-  const box = (x, share, size, kind) =>
-    svg("rect", { x: x.toFixed(1), y: y(share).toFixed(1), width: size.toFixed(1), height: (y(0) - y(share)).toFixed(1), class: kind });
+  const box = (x, share, size, kind) => {
+    const place = { x: x.toFixed(1), y: y(share).toFixed(1), width: size.toFixed(1), height: (y(0) - y(share)).toFixed(1) };
+    return svg("rect", { ...place, class: kind });
+  };
 
   const rows = ticks(highest, 5).map((value) =>
     svg("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "sn-grid" }) +
-    svg("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end", class: "sn-tick" }, `${Math.round(100 * value)}%`));
-  const groups = p.map((share, token) => {
-    const taller = Math.max(share, emitted[token]);
-    return box(middle(token) - bar, share, bar - 1, "sn-p") + box(middle(token) + 1, emitted[token], bar - 1, "sn-emitted") +
-      box(middle(token) - bar - 3, q[token], 2 * bar + 6, "sn-q") +
-      svg("text", { x: middle(token), y: y(taller) - 7, "text-anchor": "middle", class: "sn-value" }, percent(share)) +
-      svg("text", { x: middle(token), y: height - bottom + 18, "text-anchor": "middle", class: "sn-tick" }, token);
-  });
-  const axis = svg("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle", class: "sn-axis" }, "token (the number above is p, in %)");
-  const each = p.map((share, token) => `token ${token}: p ${percent(share)}, emitted ${percent(emitted[token])}, draft q ${percent(q[token])}`);
+    words(left - 8, y(value) + 4, "end", "sn-tick", `${Math.round(100 * value)}%`));
+  const groups = p.map((share, token) => [
+    box(middle(token) - bar, share, bar - 1, "sn-p"),
+    box(middle(token) + 1, emitted[token], bar - 1, "sn-emitted"),
+    box(middle(token) - bar - 3, q[token], 2 * bar + 6, "sn-q"),
+    words(middle(token), y(Math.max(share, emitted[token])) - 7, "middle", "sn-value", percent(share)),
+    words(middle(token), height - bottom + 18, "middle", "sn-tick", token),
+  ].join(""));
+  const axis = words((left + width - right) / 2, height - 4, "middle", "sn-axis", "token (the number above is p, in %)");
+  const each = p.map((share, token) =>
+    `token ${token}: p ${percent(share)}, emitted ${percent(emitted[token])}, draft q ${percent(q[token])}`);
   const label = `Target p against what ${fixed(rounds, 0)} rounds of the rule emitted, in percent. ${each.join("; ")}.`;
   return { height, label, body: [...rows, ...groups, axis].join("") };
 }

@@ -61,6 +61,11 @@ function cards(labels) {
   return { element: node("div", { class: "sn-cards", role: "list" }, ...items), show };
 }
 
+// A line of text in a figure: where it stands, how it is anchored, and its class.
+function words(x, y, anchor, kind, text) {
+  return svg("text", { x, y, "text-anchor": anchor, class: kind }, text);
+}
+
 // The figure is drawn at the width it has, so that its letters keep their size on a phone.
 function figure(legend, draw) {
   const picture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
