@@ -157,8 +157,8 @@ def break_even_c(alpha, gamma):
 def oracle_speedup(alpha, c):
     """The speed-up if drafting always stopped at the first token that will be rejected: 1 / (1 - alpha + c alpha).
 
-    Such a pass drafts alpha / (1 - alpha) tokens on average, all accepted, and emits 1 / (1 - alpha). No
-    choice of gamma, fixed or adaptive, does better at this alpha and c.
+    Such a pass drafts alpha / (1 - alpha) tokens on average, all accepted, and emits 1 / (1 - alpha). With
+    c <= 1 no choice of gamma, fixed or adaptive, does better; with c > 1 plain decode does.
     Raises ValueError for alpha outside [0, 1], c < 0, or alpha = 1 with c = 0, where nothing bounds it.
     Source: Leviathan et al. 2023, section 3.5.
 

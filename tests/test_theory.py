@@ -95,6 +95,8 @@ def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
             assert theory.oracle_speedup(alpha, c) >= theory.best_gamma(alpha, c, max_gamma=60)[1]
     assert theory.oracle_speedup(F(1, 2), 0) == 2
     assert theory.oracle_speedup(1, F(1, 4)) == 4
+    # A draft dearer than the target does not pay even when it is always right.
+    assert theory.oracle_speedup(F(1, 2), 2) == F(2, 3) < theory.best_gamma(F(1, 2), 2)[1]
 
 
 @pytest.mark.parametrize(

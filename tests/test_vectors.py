@@ -162,7 +162,7 @@ def test_one_pass_of_a_markov_pair(inputs, expected):
         survival.append(reach[start])
         by_hand, reach = by_hand + reach[start], M.dot(reach)
     assert survival == expected["survival_P(first j accepted)"]
-    assert by_hand == expected["expected_tokens"]
+    assert by_hand == expected["expected_tokens"] == theory.markov_tokens(P, Q, gamma)[start]
     alpha = expected["alpha_bar_stationary"]
     assert alpha == np.dot(expected["target_stationary"], expected["beta_by_state"])
     assert theory.expected_tokens(alpha, gamma) == expected["iid_formula_with_alpha_bar"]
@@ -173,7 +173,7 @@ def test_a_markov_pair_in_the_long_run(inputs, expected):
     P, Q, gamma, states = inputs["P_target"], inputs["Q_draft"], inputs["gamma"], range(len(inputs["P_target"]))
     laws = [one_pass_law(lambda text: P[text[-1]], lambda text: Q[text[-1]], gamma, (start,)) for start in states]
     by_state = [mean_length(found) for found in laws]
-    assert by_state == expected["expected_tokens_by_state"]
+    assert by_state == expected["expected_tokens_by_state"] == theory.markov_tokens(P, Q, gamma).tolist()
     # The next pass starts at the last token of this one, so pass starts are a Markov chain of their own.
     moves = [[sum(w for tokens, w in found.items() if tokens[-1] == end) for end in states] for found in laws]
     starts = expected["pass_start_state_stationary"]
@@ -200,6 +200,7 @@ def test_tokens_per_pass(inputs, expected):
     assert mean == expected["mean"] == sum(n * w for n, w in enumerate(pmf, start=1))
     assert pmf == expected["pmf_1_to_g+1"]
     assert sum(n * n * w for n, w in enumerate(pmf, start=1)) - mean**2 == expected["variance"]
+    assert theory.tokens_variance(alpha, gamma) == expected["variance"]
     assert mean - 1 == expected["expected_accepted"]
     assert expected["accepted_over_proposed"] == ((mean - 1) / gamma if gamma else None)
     assert theory.operations(alpha, gamma, 0) == expected["ops_factor_chat0"]
@@ -262,7 +263,8 @@ def test_oracle_draft_length_gains_what_was_derived():
     found = {}
     for key, ratio in expected["ratios"].items():
         alpha, c = (Fraction(part.split("=")[1]) for part in key.split(","))
-        oracle = 1 / (1 - alpha + c * alpha)
+        oracle = theory.oracle_speedup(alpha, c)
+        assert oracle == 1 / (1 - alpha + c * alpha)
         gain = theory.best_gamma(float(alpha), float(c), max_gamma=200)[1]
         found[f"{alpha}", f"{c}"] = float(oracle) / gain
         assert found[f"{alpha}", f"{c}"] == pytest.approx(ratio, rel=1e-12), key
