@@ -52,7 +52,7 @@ def prepare_static_files(app):
     copy_mathjax(made / "mathjax")
     (made / "explorers.js").write_text(explorers_script(), encoding="utf-8")
     shutil.copy2(WIDGETS / "explorer.css", made / "explorers.css")
-    app.config.html_static_path += [str(made), str(ASSETS)]
+    app.config.html_static_path = [*app.config.html_static_path, str(made), str(ASSETS)]
     app.add_js_file("explorers.js", loading_method="defer")
     app.add_css_file("explorers.css")
     app.add_css_file("book.css")
@@ -60,6 +60,7 @@ def prepare_static_files(app):
 
 def settle_options(app, config):
     """Math from the site itself, and no launch buttons while the repository has no address."""
+    config.html_extra_path = [*config.html_extra_path, str(HERE.parent / "_root")]  # browsers ask for /favicon.ico unasked
     config.mathjax_path = "mathjax/tex-chtml.js"
     if not config.html_theme_options.get("repository_url"):
         config.html_theme_options["launch_buttons"] = {}

@@ -31,8 +31,8 @@ function drawBars(results, width) {
   const y = (share) => height - bottom - ((height - top - bottom) * share) / highest;
   const percent = (share) => fixed(100 * share, 1);
   const box = (x, share, size, kind) => {
-    const place = { x: x.toFixed(1), y: y(share).toFixed(1), width: size.toFixed(1), height: (y(0) - y(share)).toFixed(1) };
-    return svg("rect", { ...place, class: kind });
+    const [edge, tall] = [y(share), y(0) - y(share)].map((length) => length.toFixed(1));
+    return svg("rect", { x: x.toFixed(1), y: edge, width: size.toFixed(1), height: tall, class: kind });
   };
 
   const rows = ticks(highest, 5).map((value) =>
@@ -45,7 +45,7 @@ function drawBars(results, width) {
     words(middle(token), y(Math.max(share, emitted[token])) - 7, "middle", "sn-value", percent(share)),
     words(middle(token), height - bottom + 18, "middle", "sn-tick", token),
   ].join(""));
-  const axis = words((left + width - right) / 2, height - 4, "middle", "sn-axis", "token (the number above is p, in %)");
+  const axis = words((left + width - right) / 2, height - 4, "middle", "sn-axis", "token (the number above: p in %)");
   const each = p.map((share, token) =>
     `token ${token}: p ${percent(share)}, emitted ${percent(emitted[token])}, draft q ${percent(q[token])}`);
   const label = `Target p against what ${fixed(rounds, 0)} rounds of the rule emitted, in percent. ${each.join("; ")}.`;

@@ -53,7 +53,8 @@ function drawCurve(results, width) {
     same ? "" : words(x(gamma) + 9 * side, level, side > 0 ? "start" : "end", "sn-mark-label", here),
   ];
   const spoken = `Speed-up over draft length 0 to ${last}. At γ ${gamma} it is ${fixed(curve[gamma], 2)} times; ` +
-    `the best is γ ${best_gamma} with ${fixed(best_speedup, 2)} times; at γ ${last} it is ${fixed(curve[last], 2)} times.`;
+    `the best is γ ${best_gamma} with ${fixed(best_speedup, 2)} times; ` +
+    `at γ ${last} it is ${fixed(curve[last], 2)} times.`;
   return { height, label: spoken, body: body.join("") };
 }
 
