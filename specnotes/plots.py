@@ -194,7 +194,7 @@ class ColouredText:
         )
         legend = " ".join(f'<span class="{name}">{kind}</span>' for kind, name in KINDS.items())
         text = f'<p class="sn-text">{html.escape(self.prompt)}{spans}</p>'
-        return f'<style>{STYLE}</style><div class="sn-decode">{text}<p class="sn-legend">{legend}</p></div>'
+        return f'<style>{STYLE}</style><div class="specnotes-text">{text}<p class="sn-legend">{legend}</p></div>'
 
 
 # The same three looks as the book's stylesheet, for notebooks opened without it.
