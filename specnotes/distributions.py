@@ -26,9 +26,9 @@ def check_rows(name, rows):
         raise ValueError(f"{name}: rows of different lengths, expected an array [..., V]") from None
     if rows.ndim == 0 or rows.shape[-1] == 0:
         raise ValueError(f"{name}: expected rows of probabilities [..., V] with V >= 1, got shape {rows.shape}")
-    totals = rows.sum(axis=-1)
-    if not (rows.size == 0 or (rows.min() >= 0 and np.max(abs(totals - 1)) <= ROW_SUM_TOLERANCE)):
-        raise ValueError(_what_is_wrong(name, rows, np.asarray(totals)))
+    totals = rows.sum(axis=-1, keepdims=True)
+    if not (rows.size == 0 or (rows.min() >= 0 and abs(totals - 1).max() <= ROW_SUM_TOLERANCE)):
+        raise ValueError(_what_is_wrong(name, rows, totals[..., 0]))
     return rows
 
 

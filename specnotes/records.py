@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 def _integers(name, values):
     try:
-        return tuple(operator.index(value) for value in values)
+        return tuple(map(operator.index, values))
     except TypeError:
         raise ValueError(f"{name}: {values!r}, expected a sequence of integers") from None
 
