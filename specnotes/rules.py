@@ -11,6 +11,7 @@ arrays of Fractions: then the very code that decodes has an exact law.
 """
 
 from functools import partial
+from numbers import Real
 
 import numpy as np
 
@@ -116,8 +117,8 @@ def lenient_rule(lenience):
     >>> lenient_rule(0.5)([[0.5, 0.5], [1.0, 0.0]], [[1.0, 0.0]], [0], ScriptedDice([0.9, 0.0])).tokens
     (0, 0)
     """
-    if not 0 < lenience <= 1:
-        raise ValueError(f"lenience: {lenience}, expected a number in (0, 1]")
+    if not isinstance(lenience, Real) or not 0 < lenience <= 1:
+        raise ValueError(f"lenience: {lenience!r}, expected a number in (0, 1]")
 
     def rule(p, q, draft, dice):
         p, q, draft = _checked(p, q, draft)

@@ -137,7 +137,8 @@ def operations(alpha, gamma, c_hat):
     >>> operations(0.5, 1, 0.25)
     1.5
     """
-    return (gamma * _check_cost("c_hat", c_hat) + gamma + 1) / expected_tokens(alpha, gamma)
+    tokens = expected_tokens(alpha, gamma)
+    return (gamma * _check_cost("c_hat", c_hat) + gamma + 1) / tokens
 
 
 def break_even_c(alpha, gamma):

@@ -118,6 +118,12 @@ def test_a_token_the_draft_claims_it_never_draws_is_accepted_without_dividing():
         assert rules.verify([0.5, 0.5], [0.0, 1.0], 0, ScriptedDice([0.999])) == (True, 0)
 
 
+def test_a_token_that_neither_row_allows_is_rejected_without_dividing():
+    for p, q in (([0.0, 1.0], [0.0, 1.0]), (row(0, 1), row(0, 1))):
+        with np.errstate(all="raise"):
+            assert rules.verify(p, q, 0, ScriptedDice([0.0, 0.0])) == (False, 1)
+
+
 def test_an_empty_draft_is_plain_decode():
     verdict = rules.token_rule([[0.25, 0.75]], [], [], ScriptedDice([0.3]))
     assert (verdict.tokens, verdict.kind, verdict.path) == ((1,), "bonus", ())
@@ -137,6 +143,25 @@ def test_greedy_on_a_tree_follows_the_child_that_bears_the_argmax():
     assert (verdict.path, verdict.tokens) == ((1, 3), (1, 0, 1))
 
 
+def test_the_target_draws_its_own_way_down_a_tree():
+    draft = Draft((0, 1, 2, 0), (-1, -1, 1, 1))
+    p = np.eye(3)[[1, 0, 0, 2, 1]]
+    verdict = rules.sampler_match_rule(p, np.full((4, 3), 1 / 3), draft, ScriptedDice([0.5] * 3))
+    assert (verdict.path, verdict.tokens, verdict.kind) == ((1, 3), (1, 0, 1), "bonus")
+    same = Draft((2, 2), (-1, -1))
+    twins = rules.sampler_match_rule(np.eye(3)[[2, 0, 1]], np.eye(3)[[2, 2]], same, ScriptedDice([0.5] * 2))
+    assert (twins.path, twins.tokens) == ((0,), (2, 0))
+
+
+def test_two_siblings_accept_what_the_target_puts_on_them_and_change_no_law():
+    p = np.array([FIXTURE_P] * 3)
+    draft = Draft((2, 1), (-1, -1))
+    found = law.exact_law(lambda dice: rules.sampler_match_rule(p, np.array([row(0, 0, 1), row(0, 1, 0)]), draft, dice))
+    first = [sum(w for verdict, w in found.items() if verdict.tokens[0] == x) for x in range(3)]
+    assert first == FIXTURE_P.tolist()
+    assert sum(w for verdict, w in found.items() if verdict.path) == F(1, 2)
+
+
 def test_inputs_are_never_changed():
     p, q = np.tile([0.5, 0.3, 0.2], (3, 1)), np.tile([0.2, 0.3, 0.5], (2, 1))
     before = p.copy(), q.copy()
@@ -150,7 +175,9 @@ def test_inputs_are_never_changed():
 ROWS2, ROWS1 = [[0.5, 0.5]] * 2, [[0.5, 0.5]]
 
 
-@pytest.mark.parametrize("rule", [rules.token_rule, rules.greedy_rule])
+@pytest.mark.parametrize(
+    "rule", [rules.token_rule, rules.greedy_rule, rules.sampler_match_rule, rules.lenient_rule(0.5)]
+)
 @pytest.mark.parametrize(
     "p, q, draft, name",
     [
@@ -161,6 +188,11 @@ ROWS2, ROWS1 = [[0.5, 0.5]] * 2, [[0.5, 0.5]]
         (ROWS2, [[1.0]], [0], "q"),
         (ROWS2, ROWS1, [2], "draft"),
         ([0.5, 0.5], ROWS1, [0], "p"),
+        ([ROWS2] * 2, ROWS1, [0], "p"),
+        (ROWS2, [0.5, 0.5], [0], "q"),
+        (ROWS2, [ROWS1], [0], "q"),
+        (ROWS2, ROWS1, [-1], "tokens"),
+        (ROWS2, ROWS1, [0.5], "draft"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(rule, p, q, draft, name):
@@ -168,11 +200,18 @@ def test_arguments_that_do_not_fit_are_refused_by_name(rule, p, q, draft, name):
         rule(p, q, draft, ScriptedDice([0.5] * 5))
 
 
-def test_the_token_rule_wants_a_chain():
+@pytest.mark.parametrize("rule", [rules.token_rule, rules.lenient_rule(0.5)])
+def test_a_rule_for_chains_refuses_a_draft_that_branches(rule):
     with pytest.raises(ValueError, match="^draft: parents .* chain"):
-        rules.token_rule(np.full((3, 2), 0.5), np.full((2, 2), 0.5), Draft((0, 1), (-1, -1)), ScriptedDice([0.5]))
+        rule(np.full((3, 2), 0.5), np.full((2, 2), 0.5), Draft((0, 1), (-1, -1)), ScriptedDice([0.5]))
 
 
 def test_verify_refuses_a_token_outside_the_vocabulary():
     with pytest.raises(ValueError, match="^x: token 2"):
         rules.verify([0.5, 0.5], [0.5, 0.5], 2, ScriptedDice([0.5]))
+
+
+@pytest.mark.parametrize("lenience", [0, -0.5, 1.01, np.nan, None, "1"])
+def test_a_lenience_outside_its_interval_is_refused(lenience):
+    with pytest.raises(ValueError, match="^lenience: .* expected a number in"):
+        rules.lenient_rule(lenience)

@@ -118,6 +118,8 @@ def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
         (lambda: theory.speedup(0.5, 2, float("inf")), "c"),
         (lambda: theory.best_gamma(0.5, 0.1, max_gamma=-1), "max_gamma"),
         (lambda: theory.operations(0.5, 2, -1), "c_hat"),
+        (lambda: theory.operations(0.5, None, 0), "gamma"),
+        (lambda: theory.operations(2, 2, 0), "alpha"),
         (lambda: theory.break_even_c(0.5, 0), "gamma"),
         (lambda: theory.tokens_variance(1.5, 2), "alpha"),
         (lambda: theory.tokens_variance(0.5, -1), "gamma"),
