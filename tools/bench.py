@@ -31,14 +31,15 @@ TIME_ROUNDS = """(rounds) => {
 
 def one_pass():
     """The exact law of one pass of the token rule."""
-    law.emitted_law(rules.token_rule, lambda text: P[text[-1]], lambda text: Q[text[-1]], gamma=4, prefix=(0,))
+    return law.emitted_law(rules.token_rule, lambda text: P[text[-1]], lambda text: Q[text[-1]], gamma=4, prefix=(0,))
 
 
 def whole_loop():
     """The exact law of four new tokens of the decode loop."""
     target, drafter = toy.markov_model(P), ModelDrafter(toy.markov_model(Q))
     settings = {"gamma": 2, "max_new_tokens": 4, "warp": lambda rows: rows}
-    law.exact_law(lambda dice: tuple(round.tokens for round in decode.rounds(target, [0], drafter, dice=dice, **settings)))
+    loop = lambda dice: decode.rounds(target, [0], drafter, dice=dice, **settings)
+    return law.exact_law(lambda dice: tuple(round.tokens for round in loop(dice)))
 
 
 def many_rounds():
@@ -46,7 +47,7 @@ def many_rounds():
     p, q = toy.slider_rows(0.6)
     p_rows, q_rows = np.tile(p, (5, 1)), np.tile(q, (4, 1))
     one_round = lambda dice: rules.token_rule(p_rows, q_rows, [dice.draw(row) for row in q_rows], dice).tokens
-    law.sampled_law(one_round, 40_000, np.random.default_rng(0))
+    return law.sampled_law(one_round, 40_000, np.random.default_rng(0))
 
 
 def seconds(run, repeats):
