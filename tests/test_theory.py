@@ -49,6 +49,22 @@ def test_alpha_one_drafts_as_much_as_allowed():
     assert theory.best_gamma(1, 0.05, max_gamma=9)[0] == 9
 
 
+def test_the_longest_draft_considered_is_sixteen_unless_said_otherwise():
+    assert theory.best_gamma(1, F(1, 20)) == (16, F(17) / (1 + F(16, 20)))
+
+
+def test_a_whole_number_may_come_as_a_float():
+    pair = [[0.5, 0.5]] * 2, [[1.0, 0.0]] * 2
+    assert theory.expected_tokens(0.5, 2.0) == 1.75
+    assert theory.tokens_distribution(0.5, 2.0) == [0.5, 0.25, 0.25]
+    assert theory.tokens_variance(0.5, 2.0) == 1 * 0.5 + 4 * 0.25 + 9 * 0.25 - 1.75**2
+    assert theory.markov_tokens(*pair, 2.0).tolist() == [1.75, 1.75]
+    assert theory.speedup(0.5, 2.0, 0.5) == 1.75 / 2
+    assert theory.operations(0.5, 2.0, 0.25) == 3.5 / 1.75
+    assert theory.break_even_c(0.5, 2.0) == 0.375
+    assert theory.best_gamma(0.5, 0.2, max_gamma=3.0) == (1, 1.25)
+
+
 def test_break_even_is_alpha_at_gamma_one_and_falls():
     costs = [theory.break_even_c(F(3, 5), gamma) for gamma in range(1, 8)]
     assert costs[0] == F(3, 5) and costs == sorted(costs, reverse=True)
