@@ -19,10 +19,10 @@ from specnotes.trace import Trace
 
 # Lines from plays the embedded pair was not trained on: Macbeth, The Tempest, King John.
 PROMPTS = (
-    "MACBETH\tIs this a dagger which I see before me,\n",
-    "PROSPERO\tOur revels now are ended. These our actors,\n",
-    "KING JOHN\tNow, say, Chatillon, what would France with us?\n",
-    "LADY MACBETH\tThe raven himself is hoarse\n",
+    "MACBETH.\nIs this a dagger which I see before me,\n",
+    "PROSPERO.\nOur revels now are ended. These our actors,\n",
+    "KING JOHN.\nNow, say, Chatillon, what would France with us?\n",
+    "LADY MACBETH.\nThe raven himself is hoarse\n",
 )
 POSITIONS = range(1, 10)
 
@@ -48,20 +48,26 @@ def cost_curve(model, repeats=60, context=128, rng=None):
     return seconds
 
 
-def step_seconds(model, warp, repeats=60, context=128, rng=None):
-    """Seconds of one decode step, warp and draw included: [repeats]."""
+def draft_cost(draft, target, warp, repeats=200, context=128, rng=None):
+    """c: the median of (seconds of a draft step / seconds of the target step next to it), warp and draw included.
+
+    The two take turns, as they do in a decode, so that neither finds its weights still in a small cache
+    and both meet the same machine.
+    """
     rng = rng or np.random.default_rng(0)
-    dice = RandomDice(rng)
-    model.rollback(0)
-    model.forward(rng.integers(model.vocab_size, size=context).tolist(), last_only=True)
-    seconds = []
+    dice, ratios = RandomDice(rng), []
+    for model in (draft, target):
+        model.rollback(0)
+        model.forward(rng.integers(model.vocab_size, size=context).tolist(), last_only=True)
     for _ in range(repeats + 2):
-        token = int(rng.integers(model.vocab_size))
-        begin = time.perf_counter()
-        dice.draw(warp(model.forward([token]).logits)[-1])
-        seconds.append(time.perf_counter() - begin)
-        model.rollback(context)
-    return seconds[2:]
+        token, spent = int(rng.integers(draft.vocab_size)), []
+        for model in (draft, target):
+            begin = time.perf_counter()
+            dice.draw(warp(model.forward([token]).logits)[-1])
+            spent.append(time.perf_counter() - begin)
+            model.rollback(context)
+        ratios.append(spent[0] / spent[1])
+    return float(np.median(ratios[2:]))
 
 
 def timed_run(pair, prompt, gamma, warp, tokens, rng):
@@ -137,7 +143,7 @@ def measure(pair, *, gammas=range(1, 9), temperature=1.0, tokens=200, repeats=5,
     rng = np.random.default_rng(seed)
     warp = partial(probs_from_logits, temperature=temperature)
     costs = {k: float(np.median(values)) for k, values in cost_curve(pair.target, rng=rng).items()}
-    c = float(np.median(step_seconds(pair.draft, warp, rng=rng)) / np.median(step_seconds(pair.target, warp, rng=rng)))
+    c = draft_cost(pair.draft, pair.target, warp, rng=rng)
     prompts = [pair.tokenizer.encode(text).ids for text in PROMPTS]
     runs = paired_runs(
         pair, prompts, list(gammas), warp, tokens, repeats, rng, progress or (lambda done, total: None)

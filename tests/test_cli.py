@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-PROMPT = "PROSPERO\tOur revels now are ended."
+PROMPT = "PROSPERO.\nOur revels now are ended."
 
 
 def run(*arguments):
