@@ -127,6 +127,7 @@ def test_a_token_that_neither_row_allows_is_rejected_without_dividing():
 def test_an_empty_draft_is_plain_decode():
     verdict = rules.token_rule([[0.25, 0.75]], [], [], ScriptedDice([0.3]))
     assert (verdict.tokens, verdict.kind, verdict.path) == ((1,), "bonus", ())
+    assert rules.token_rule([[1.0]], [], [], ScriptedDice([0.3])).tokens == (0,)
 
 
 def test_greedy_takes_the_first_largest_and_ignores_later_matches():
@@ -198,6 +199,14 @@ ROWS2, ROWS1 = [[0.5, 0.5]] * 2, [[0.5, 0.5]]
 def test_arguments_that_do_not_fit_are_refused_by_name(rule, p, q, draft, name):
     with pytest.raises(ValueError, match=f"^{name}\\b"):
         rule(p, q, draft, ScriptedDice([0.5] * 5))
+
+
+def test_a_wrong_shape_is_refused_with_the_right_one():
+    half = [0.5, 0.5, 0.0]
+    with pytest.raises(ValueError, match=r"^p: shape \(1, 3\) for 1 drafted tokens, expected 2 rows"):
+        rules.token_rule([half], [half], [0], ScriptedDice([0.5]))
+    with pytest.raises(ValueError, match=r"^q: shape \(1, 1\) does not agree with p \(2, 3\), expected \(1, 3\)$"):
+        rules.token_rule([half] * 2, [[1.0]], [0], ScriptedDice([0.5]))
 
 
 @pytest.mark.parametrize("rule", [rules.token_rule, rules.lenient_rule(0.5)])

@@ -145,6 +145,9 @@ def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
         (lambda: theory.markov_tokens([[1.0]], [[1.0]], -1), "gamma"),
         (lambda: theory.markov_tokens([[1.0]], [[1.0, 0.0]], 1), "P, Q"),
         (lambda: theory.markov_tokens([1.0], [1.0], 1), "P, Q"),
+        (lambda: theory.markov_tokens([[1.0, 0.0]], [[1.0]], 1), "P, Q"),
+        (lambda: theory.markov_tokens([[1.0, 0.0]], [[1.0, 0.0]], 1), "P, Q"),
+        (lambda: theory.markov_tokens([[[1.0]]], [[[1.0]]], 1), "P, Q"),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(call, name):
