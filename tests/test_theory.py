@@ -1,5 +1,6 @@
 from fractions import Fraction as F
 
+import numpy as np
 import pytest
 
 from specnotes import theory
@@ -43,6 +44,15 @@ def test_a_near_tie_goes_to_the_better_and_an_exact_tie_to_the_smaller():
     assert theory.speedup(F(1, 2), 1, F(1, 5)) == theory.speedup(F(1, 2), 2, F(1, 5)) == F(5, 4)
     assert theory.best_gamma(F(1, 2), F(1, 5)) == (1, F(5, 4))
     assert theory.best_gamma(0.5, 0.2)[0] == 1
+
+
+def test_a_gain_below_rounding_counts_in_fractions_and_not_in_floats():
+    # alpha = 1/4, c = 1/19: gamma 1 and 2 tie at 19/16, and in floats 2 comes out ahead by one last digit.
+    assert theory.speedup(F(1, 4), 1, F(1, 19)) == theory.speedup(F(1, 4), 2, F(1, 19)) == F(19, 16)
+    assert theory.best_gamma(1 / 4, 1 / 19)[0] == theory.best_gamma(F(1, 4), F(1, 19))[0] == 1
+    alpha, c = F(1, 2) + F(1, 10**13), F(1, 2)
+    assert theory.best_gamma(alpha, c) == (1, (1 + alpha) / (1 + c))
+    assert theory.best_gamma(float(alpha), float(c)) == (0, 1)
 
 
 def test_alpha_one_drafts_as_much_as_allowed():
@@ -100,6 +110,10 @@ def test_markov_tokens_by_hand():
     assert theory.markov_tokens(P, Q, 2)[0] == F(243, 100)
 
 
+def test_markov_tokens_of_a_perfect_draft_over_many_states():
+    assert (theory.markov_tokens(np.eye(300), np.eye(300), 3) == 4).all()
+
+
 def test_markov_tokens_of_equal_rows_is_the_formula():
     P, Q = [[F(1, 3), F(2, 3)]] * 2, [[F(2, 3), F(1, 3)]] * 2
     assert theory.markov_tokens(P, Q, 4).tolist() == [theory.expected_tokens(F(2, 3), 4)] * 2
@@ -148,6 +162,8 @@ def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
         (lambda: theory.markov_tokens([[1.0, 0.0]], [[1.0]], 1), "P, Q"),
         (lambda: theory.markov_tokens([[1.0, 0.0]], [[1.0, 0.0]], 1), "P, Q"),
         (lambda: theory.markov_tokens([[[1.0]]], [[[1.0]]], 1), "P, Q"),
+        (lambda: theory.markov_tokens([[1.0], [1.0]], [[1.0], [1.0]], 1), "P, Q"),
+        (lambda: theory.markov_tokens([[0.5, 0.5]] * 2, [[0.5, 0.5]], 1), "P, Q"),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(call, name):
