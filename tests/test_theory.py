@@ -1,6 +1,7 @@
 from fractions import Fraction as F
 
 import numpy as np
+import numpy as np
 import pytest
 
 from specnotes import theory
@@ -147,6 +148,7 @@ def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
         (lambda: theory.speedup(0.5, 2, -0.1), "c"),
         (lambda: theory.speedup(0.5, 2, float("inf")), "c"),
         (lambda: theory.best_gamma(0.5, 0.1, max_gamma=-1), "max_gamma"),
+        (lambda: theory.best_gamma(0.5, -1, max_gamma=0), "c"),
         (lambda: theory.operations(0.5, 2, -1), "c_hat"),
         (lambda: theory.operations(0.5, None, 0), "gamma"),
         (lambda: theory.operations(2, 2, 0), "alpha"),
@@ -159,6 +161,9 @@ def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
         (lambda: theory.markov_tokens([[1.0]], [[1.0]], -1), "gamma"),
         (lambda: theory.markov_tokens([[1.0]], [[1.0, 0.0]], 1), "P, Q"),
         (lambda: theory.markov_tokens([1.0], [1.0], 1), "P, Q"),
+        (lambda: theory.markov_tokens([[float("nan")]], [[1.0]], 1), "P"),
+        (lambda: theory.markov_tokens([[1.0]], [[5.0]], 1), "Q"),
+        (lambda: theory.markov_tokens([["a"]], [[1.0]], 1), "P"),
         (lambda: theory.markov_tokens([[1.0, 0.0]], [[1.0]], 1), "P, Q"),
         (lambda: theory.markov_tokens([[1.0, 0.0]], [[1.0, 0.0]], 1), "P, Q"),
         (lambda: theory.markov_tokens([[[1.0]]], [[[1.0]]], 1), "P, Q"),
@@ -169,3 +174,10 @@ def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
 def test_values_out_of_range_are_refused_by_name(call, name):
     with pytest.raises(ValueError, match=f"^{name}: "):
         call()
+
+
+def test_small_numpy_integers_do_not_wrap_around():
+    # at alpha 1/2 and a long draft the mean is 2 to all digits
+    assert theory.operations(0.5, np.uint8(255), 0) == pytest.approx(256 / 2)
+    assert theory.speedup(0.5, np.int8(100), 2) == pytest.approx(2 / 201)
+    assert theory.tokens_variance(0.5, np.uint8(200)) == pytest.approx(2)
