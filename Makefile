@@ -33,8 +33,8 @@ test: $(PACKAGE) ## make the environment, build the site, run every test (ARGS="
 	CHROMIUM="$$($(RUN) tools/chromium.py --path)" \
 	$(RUN) -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadscope $(ARGS)
 
-lab: $(PACKAGE) ## open the chapters in JupyterLab
-	@$(RUN) -m jupyter lab --notebook-dir=book
+lab: $(PACKAGE) ## open the chapters in JupyterLab (ARGS=--allow-root as root)
+	@$(RUN) -m jupyter lab --notebook-dir=book $(ARGS)
 
 edit: $(PACKAGE) ## write a chapter as text, book/NAME.edit.md (NB=name)
 	@$(RUN) tools/notebooks.py edit $(NB)

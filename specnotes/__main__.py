@@ -8,6 +8,8 @@ import json
 import os
 import sys
 
+from specnotes import __version__
+
 COLOURS = {"accepted": "\033[32m", "recovered": "\033[33;4m", "bonus": "\033[34;1m"}
 
 
@@ -20,23 +22,24 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser():
     parser = Parser(prog="python -m specnotes", description="Speculative decoding on a small GPT-2 pair.")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    parser.add_argument("--version", action="version", version=f"specnotes {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{generate,measure}", parser_class=Parser)
     generate = commands.add_parser("generate", help="decode a text and say how each token came about")
     generate.add_argument("prompt", help="the text to continue")
     generate.add_argument("--max-new-tokens", type=int, default=100, metavar="N", help="default 100")
-    generate.add_argument("--gamma", type=int, default=3, metavar="N", help="drafted tokens per pass, 0 is plain decode")
+    generate.add_argument("--gamma", type=int, default=3, metavar="N", help="drafted tokens per pass, 0 is plain decode; default 3")
     generate.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy; default 1")
-    generate.add_argument("--top-k", type=int, metavar="K")
-    generate.add_argument("--top-p", type=float, metavar="P")
+    generate.add_argument("--top-k", type=int, metavar="K", help="keep the K likeliest tokens; default: all")
+    generate.add_argument("--top-p", type=float, metavar="P", help="keep the likeliest tokens that reach P together; default: all")
     generate.add_argument("--seed", type=int, metavar="N", help="repeat a run; default: fresh, and reported")
     _add_pair(generate)
     measure = commands.add_parser("measure", help="time plain and speculative decode, predicted next to measured")
     measure.add_argument("--gamma", type=int, default=8, metavar="N", help="measure 1..N drafted tokens; default 8")
-    measure.add_argument("--temperature", type=float, default=1.0, metavar="T")
+    measure.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy; default 1")
     measure.add_argument("--tokens", type=int, default=200, metavar="N", help="tokens per run; default 200")
     measure.add_argument("--repeats", type=int, default=5, metavar="N", help="times each prompt is run; default 5")
     measure.add_argument("--threads", type=int, default=1, metavar="N", help="BLAS threads; default 1")
-    measure.add_argument("--seed", type=int, default=0, metavar="N")
+    measure.add_argument("--seed", type=int, default=0, metavar="N", help="repeat a run's tokens; default 0")
     _add_pair(measure)
     return parser
 
@@ -44,7 +47,7 @@ def build_parser():
 def _add_pair(command):
     command.add_argument("--target", metavar="FOLDER", help="a GPT-2 folder; default: the embedded target")
     command.add_argument("--draft", metavar="FOLDER", help="a GPT-2 folder; default: the embedded draft")
-    command.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    command.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="precision of the models; default float32")
     command.add_argument("--json", action="store_true", help="print numbers as JSON")
 
 
@@ -58,6 +61,8 @@ def run_generate(args):
 
     if not args.prompt:
         raise ValueError("prompt: empty, expected a text to continue")
+    if any("\ud800" <= letter <= "\udfff" for letter in args.prompt):
+        raise ValueError("prompt: bytes that are no UTF-8 text, expected text in the terminal's encoding")
     if args.seed is not None and args.seed < 0:
         raise ValueError(f"seed: {args.seed}, expected an integer >= 0")
     pair = load_pair(args.target, args.draft, args.dtype)
@@ -68,7 +73,8 @@ def run_generate(args):
         dice=None if args.seed is None else RandomDice(np.random.default_rng(args.seed)),
     )
     ties = near_ties(pair.target, prompt, trace.tokens) if args.temperature == 0 else []
-    seed = args.seed if trace.seed is None else trace.seed
+    # Greedy rows are one-hot: the dice, and so their seed, change nothing.
+    seed = None if args.temperature == 0 else args.seed if trace.seed is None else trace.seed
     if args.json:
         print(json.dumps(_generate_record(pair, trace, ties, seed)))
     else:
@@ -94,7 +100,7 @@ def _print_generated(prompt, pair, trace, ties, seed):
         legend = {kind: f"{COLOURS[kind]}{kind}\033[0m" for kind in COLOURS}
     else:
         print(prompt + pair.tokenizer.decode(list(trace.tokens)))
-        print(f"\nkinds: {''.join(kind[0] for kind in trace.kinds)}")
+        print(f"\nkinds (a accepted, r recovered, b bonus): {''.join(kind[0] for kind in trace.kinds)}")
         legend = {kind: kind for kind in COLOURS}
     print("\n" + ", ".join(f"{counts[kind]} {legend[kind]}" for kind in COLOURS), end=" ")
     rate = "no pass" if trace.tokens_per_pass is None else f"{trace.tokens_per_pass:.2f} tokens per pass"
@@ -105,11 +111,12 @@ def _print_generated(prompt, pair, trace, ties, seed):
         print(f"stopped early: the context of {pair.target.max_length} tokens is full")
     for position, gap in ties:
         print(f"near tie at new token {position}: the two best logits differ by {gap:.1e}; --dtype float64 decides it")
-    print(f"seed {seed}")
+    if seed is not None:
+        print(f"seed {seed}")
 
 
 def run_measure(args):
-    for name, least in (("gamma", 1), ("tokens", 2), ("repeats", 1), ("threads", 1)):
+    for name, least in (("gamma", 1), ("tokens", 2), ("repeats", 1), ("threads", 1), ("seed", 0)):
         if getattr(args, name) < least:
             raise ValueError(f"{name}: {getattr(args, name)}, expected an integer >= {least}")
     if args.gamma > 8:
@@ -128,6 +135,7 @@ def run_measure(args):
 
 
 def _progress(done, total):
+    """A bar on a terminal; elsewhere silence."""
     if sys.stderr.isatty():
         bar = "#" * (30 * done // total)
         print(f"\r[{bar:30}] {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
@@ -137,30 +145,44 @@ def _table(record):
     lines = [
         f"{record['machine']['processor']}, {record['machine']['threads']} thread(s), {record['machine']['blas']}",
         f"alpha {record['alpha']:.3f}, c {record['c']:.3f}, temperature {record['settings']['temperature']}",
-        "gamma  tokens/pass  formula  speed-up (95 %)      flat  measured cost",
+        "gamma  tokens/pass  formula  speed-up (95 %)      predicted: flat  measured cost",
     ]
     for row in record["rows"]:
         spread = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
         lines.append(
             f"{row['gamma']:5}  {row['tokens_per_pass']:11.2f}  {row['tokens_formula']:7.2f}  {spread:19}  "
-            f"{row['predicted_flat']:4.2f}  {row['predicted_measured']:13.2f}"
+            f"{row['predicted_flat']:15.2f}  {row['predicted_measured']:13.2f}"
         )
+    lines.append("predicted: from alpha and c, with free positions (flat) and with the measured cost of gamma + 1 positions")
+    if record["machine"]["cpu_share"] < 0.95:
+        lines.append(f"the machine was busy: only {record['machine']['cpu_share']:.0%} of a core was ours, so distrust these times")
     return "\n".join(lines)
 
 
 def main(arguments=None):
     parser = build_parser()
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a letter the terminal lacks must not lose the text
     args = parser.parse_args(arguments)
     try:
         {"generate": run_generate, "measure": run_measure}[args.command](args)
+        sys.stdout.flush()
     except ValueError as error:
         parser.error(" ".join(str(error).split()))
     except KeyboardInterrupt:
         parser.exit(130, "\nstopped\n")
     except BrokenPipeError:
-        # The reader of a pipe has seen enough; keep the interpreter from complaining when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of a pipe has seen enough.
+        _silence()
         sys.exit(141)
+    except OSError as error:
+        _silence()
+        parser.error(str(error))
+
+
+def _silence():
+    """Send the rest of the output nowhere, so that the interpreter does not complain when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

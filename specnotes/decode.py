@@ -11,7 +11,7 @@ import numpy as np
 
 from specnotes.dice import RandomDice
 from specnotes.distributions import _overlap, check_token, probs_from_logits
-from specnotes.records import Draft, Round
+from specnotes.records import Draft, Round, as_draft
 from specnotes.rules import token_rule
 from specnotes.trace import Trace
 
@@ -23,7 +23,7 @@ def generate(
     """Decode `max_new_tokens` tokens after `prompt` and return the Trace.
 
     target: a LanguageModel. prompt, stop: token ids; a stop token ends the text and is part of it.
-    drafter: what guesses gamma tokens per pass; None is plain decode. temperature, top_k, top_p: the
+    drafter: what guesses gamma tokens per pass (see specnotes.drafters); None is plain decode. temperature, top_k, top_p: the
     warp, the same for target and draft. dice: None takes fresh entropy and records its seed.
     The text has the target's warped law whatever the drafter is (for a lossless rule).
     Raises ValueError for an empty prompt or one that does not fit, a token outside the vocabulary,
@@ -41,6 +41,7 @@ def generate(
     if dice is None:
         seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         dice = RandomDice(np.random.default_rng(seed))
+    stop = frozenset(_sequence("stop", stop))
     loop = rounds(
         target, prompt, drafter, gamma=gamma, max_new_tokens=max_new_tokens, warp=warp, rule=rule, dice=dice, stop=stop
     )
@@ -58,27 +59,46 @@ def rounds(target, prompt, drafter=None, *, gamma=3, max_new_tokens, warp, rule=
     """The loop itself: an iterator of Round, one per target pass, until stop, length or context ends it.
 
     Arguments as in `generate`, with `warp` from logits [n, V] to rows [n, V]. Arguments are checked
-    before the first model is touched, at the call. Caches are reset at the start.
+    before the first model is touched, at the call. Caches are reset at the start, so one model serves one
+    loop at a time: a loop that finds its target's cache changed raises ValueError.
     """
-    prompt = _check(target, prompt, drafter, gamma, max_new_tokens, stop)
-    return _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, frozenset(stop))
+    stop = frozenset(_sequence("stop", stop))
+    prompt = _check(target, prompt, drafter, gamma, max_new_tokens, stop, rule, dice)
+    return _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, stop)
 
 
-def _check(target, prompt, drafter, gamma, max_new_tokens, stop):
+def _check(target, prompt, drafter, gamma, max_new_tokens, stop, rule, dice):
     prompt = [check_token("prompt", token, target.vocab_size) for token in _sequence("prompt", prompt)]
     if not 1 <= len(prompt) <= target.max_length:
         raise ValueError(f"prompt: {len(prompt)} tokens, expected 1..{target.max_length} (the target's context)")
     for name, value in (("gamma", gamma), ("max_new_tokens", max_new_tokens)):
         if not isinstance(value, Integral) or isinstance(value, bool) or value < 0:
             raise ValueError(f"{name}: {value!r}, expected an integer >= 0")
-    for token in _sequence("stop", stop):
+    for token in stop:
         check_token("stop", token, target.vocab_size)
-    if getattr(drafter, "vocab_size", 0) > target.vocab_size:
-        raise ValueError(f"drafter: vocabulary of {drafter.vocab_size}, expected at most the target's {target.vocab_size}")
+    if not callable(rule):
+        raise ValueError(f"rule: {rule!r}, expected a function (p, q, draft, dice) -> Verdict")
+    if not (hasattr(dice, "flip") and hasattr(dice, "draw")):
+        raise ValueError(f"dice: {dice!r}, expected dice such as RandomDice(rng)")
+    _check_drafter(target, drafter)
     return prompt
 
 
+def _check_drafter(target, drafter):
+    missing = [name for name in ("start", "propose", "commit") if drafter is not None and not hasattr(drafter, name)]
+    if missing:
+        raise ValueError(
+            f"drafter: {type(drafter).__name__} has no {' and no '.join(missing)}, expected a drafter such as ModelDrafter(model)"
+        )
+    if getattr(drafter, "model", None) is target:
+        raise ValueError("drafter: its model is the target itself, expected a second model with a cache of its own")
+    if getattr(drafter, "vocab_size", 0) > target.vocab_size:
+        raise ValueError(f"drafter: vocabulary of {drafter.vocab_size}, expected at most the target's {target.vocab_size}")
+
+
 def _sequence(name, tokens):
+    if isinstance(tokens, str):
+        raise ValueError(f"{name}: {tokens!r}, expected token ids such as tokenizer.encode(text).ids")
     try:
         return list(tokens)
     except TypeError:
@@ -94,11 +114,16 @@ def _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, st
         drafter.start(prompt)
     limit = min(wanted, target.max_length)
     while len(context) < limit:
-        room = limit - len(context) - 1
-        draft, q = _propose(drafter, context, min(gamma, room), warp, dice, target.vocab_size)
+        if target.length != len(context) - 1:
+            raise ValueError(f"target: {target.length} rows in its cache, expected {len(context) - 1}; something else used it")
+        draft, q = _propose(drafter, context, _room(drafter, gamma, limit, target, context), warp, dice, target)
         output, root = _target_pass(target, context[-1], draft)
-        p = warp(output.logits)
-        verdict = rule(p, q, draft, dice)
+        try:
+            p = warp(output.logits)
+            verdict = rule(p, q, draft, dice)
+        except BaseException:
+            target.rollback(root)  # as it was before this pass
+            raise
         rows = [root] + [root + 1 + node for node in verdict.path]
         target.keep(rows)
         tokens = _cut(verdict.tokens, limit - len(context), stop)
@@ -111,12 +136,30 @@ def _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, st
             return
 
 
-def _propose(drafter, context, gamma, warp, dice, vocab_size):
+def _room(drafter, gamma, limit, target, context):
+    """The draft length near the end: as many tokens as the text has room for, none where a tree would not fit.
+
+    A drafter of trees says how many nodes it proposes at most in `max_nodes`. The decision must not depend
+    on what was drawn, or the text's law would.
+    """
+    gamma = min(gamma, limit - len(context) - 1)
+    return gamma if getattr(drafter, "max_nodes", gamma) <= target.max_length - len(context) else 0
+
+
+def _propose(drafter, context, gamma, warp, dice, target):
+    vocab_size, room = target.vocab_size, target.max_length - len(context)
     if drafter is None or gamma == 0:
         return Draft((), ()), np.zeros((0, vocab_size))
     draft, q = drafter.propose(context, gamma, warp, dice)
-    missing = vocab_size - q.shape[-1] if len(draft) else 0
-    return draft, np.pad(q, ((0, 0), (0, missing))) if missing else q
+    draft, q = as_draft(draft), np.asarray(q)
+    if draft.levels > gamma:
+        raise ValueError(f"drafter: proposed {draft.levels} tokens in a row, expected at most gamma = {gamma}")
+    if len(draft) > room:
+        raise ValueError(f"drafter: proposed {len(draft)} nodes with room for {room}, expected its max_nodes to say so")
+    if len(draft) and (q.ndim != 2 or len(q) != len(draft) or q.shape[1] > vocab_size):
+        raise ValueError(f"drafter: q of shape {q.shape} for {len(draft)} tokens, expected [{len(draft)}, {vocab_size}]")
+    missing = vocab_size - q.shape[1] if len(draft) else 0
+    return draft, np.pad(q, ((0, 0), (0, missing))) if missing > 0 else q
 
 
 def _target_pass(target, last, draft):

@@ -5,7 +5,11 @@ uniform u from [0, 1), even when the answer is certain, so a script of uniforms 
 questions asked. Weights need not sum to 1.
 """
 
+from numbers import Real
+
 import numpy as np
+
+SMALLEST = np.finfo(np.float64).tiny
 
 
 class _UniformDice:
@@ -16,8 +20,8 @@ class _UniformDice:
 
     def flip(self, probability):
         """True with the given probability: u < probability."""
-        if not 0 <= probability <= 1:
-            raise ValueError(f"probability: {probability}, expected a number in [0, 1]")
+        if not isinstance(probability, Real) or not 0 <= probability <= 1:
+            raise ValueError(f"probability: {probability!r}, expected a number in [0, 1]")
         return bool(self._next() < probability)
 
     def draw(self, weights):
@@ -26,9 +30,13 @@ class _UniformDice:
         The first index whose running sum exceeds u * total: an entry of weight 0 never is.
         Raises ValueError for negative or NaN weights, or when they sum to 0.
         """
-        weights = np.asarray(weights, dtype=np.float64)
+        try:
+            weights = np.asarray(weights, dtype=np.float64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"weights: {error}, expected one row of numbers >= 0") from None
         running = weights.cumsum()
-        if not (weights.ndim == 1 and weights.size and weights.min() >= 0 and 0 < running[-1] < np.inf):
+        # Below the smallest normal number u * total could round up to the total itself.
+        if not (weights.ndim == 1 and weights.size and weights.min() >= 0 and SMALLEST <= running[-1] < np.inf):
             raise ValueError(f"weights: {weights}, expected one row of numbers >= 0 with a positive finite sum")
         return int(running.searchsorted(self._next() * running[-1], side="right"))
 
@@ -59,7 +67,10 @@ class ScriptedDice(_UniformDice):
     """
 
     def __init__(self, uniforms):
-        self._uniforms = [float(u) for u in uniforms]
+        try:
+            self._uniforms = [float(u) for u in uniforms]
+        except (TypeError, ValueError):
+            raise ValueError(f"uniforms: {uniforms!r}, expected a list of numbers in [0, 1)") from None
         for index, u in enumerate(self._uniforms):
             if not 0 <= u < 1:
                 raise ValueError(f"uniforms: {u} at index {index}, expected a number in [0, 1)")

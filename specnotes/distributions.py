@@ -26,10 +26,21 @@ def check_rows(name, rows):
         raise ValueError(f"{name}: rows of different lengths, expected an array [..., V]") from None
     if rows.ndim == 0 or rows.shape[-1] == 0:
         raise ValueError(f"{name}: expected rows of probabilities [..., V] with V >= 1, got shape {rows.shape}")
+    # Unsigned integers and bools would wrap around in p - q.
+    if rows.dtype.kind not in "fiO" or (rows.dtype.kind == "O" and not all(isinstance(x, Real) for x in rows.flat)):
+        raise ValueError(f"{name}: entries of type {rows.dtype}, expected floats or Fractions")
     totals = rows.sum(axis=-1, keepdims=True)
-    if not (rows.size == 0 or (rows.min() >= 0 and abs(totals - 1).max() <= ROW_SUM_TOLERANCE)):
+    if not _are_laws(rows, totals):
         raise ValueError(_what_is_wrong(name, rows, totals[..., 0]))
     return rows
+
+
+def _are_laws(rows, totals):
+    off = abs(totals - 1)
+    if rows.dtype == object:  # min and max of objects may lose a NaN
+        with np.errstate(invalid="ignore"):
+            return bool((rows >= 0).all() and (off <= ROW_SUM_TOLERANCE).all())
+    return rows.size == 0 or (rows.min() >= 0 and off.max() <= ROW_SUM_TOLERANCE)
 
 
 def _what_is_wrong(name, rows, totals):
@@ -103,7 +114,15 @@ def residual(p, q):
     >>> residual([0.5, 0.25, 0.25], [0.25, 0.25, 0.5]).tolist()
     [1.0, 0.0, 0.0]
     """
-    return _residual(*_pair(p, q))
+    p, q = _pair(p, q)
+    check_one_row("p", p)
+    return _residual(p, q)
+
+
+def check_one_row(name, row):
+    """Raise a ValueError that names the argument unless it is a single row [V]."""
+    if row.ndim != 1:
+        raise ValueError(f"{name}: shape {row.shape}, expected one row [V]")
 
 
 def _residual(p, q):
@@ -128,7 +147,7 @@ def probs_from_logits(logits, temperature=1.0, top_k=None, top_p=None):
     _check_warp(temperature, top_k, top_p)
     if temperature == 0:
         return (np.arange(logits.shape[-1]) == logits.argmax(axis=-1)[..., None]).astype(np.float64)
-    scaled = (logits - logits.max(axis=-1, keepdims=True)) / temperature
+    scaled = (logits - logits.max(axis=-1, keepdims=True)) / float(temperature)
     if top_k is not None and top_k < scaled.shape[-1]:
         kth = np.partition(scaled, -top_k, axis=-1)[..., -top_k, None]
         scaled = np.where(scaled < kth, -np.inf, scaled)
@@ -148,7 +167,10 @@ def _nucleus(probs, top_p):
 
 
 def _check_logits(logits):
-    logits = np.asarray(logits, dtype=np.float64)
+    try:
+        logits = np.asarray(logits, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"logits: {error}, expected an array of numbers [..., V]") from None
     if logits.ndim == 0 or logits.shape[-1] == 0:
         raise ValueError(f"logits: expected rows [..., V] with V >= 1, got shape {logits.shape}")
     top = logits.max(axis=-1)

@@ -9,6 +9,7 @@ for small matrices; with the plain layout, checking four drafts would cost two d
 """
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -42,6 +43,10 @@ class Config:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: {value!r}, expected an integer >= 1")
+        if not isinstance(self.tied, bool):
+            raise ValueError(f"tied: {self.tied!r}, expected True or False")
+        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, Real) or not 0 < self.epsilon < 1:
+            raise ValueError(f"epsilon: {self.epsilon!r}, expected a small positive number")
         if self.width % self.heads:
             raise ValueError(f"heads: {self.heads}, expected a divisor of the width {self.width}")
 

@@ -6,7 +6,6 @@ a theorem can be checked with ==. `sampled_law` runs the same `f` with random di
 
 import math
 from collections import Counter
-from collections.abc import Hashable
 from numbers import Integral
 
 import numpy as np
@@ -65,8 +64,7 @@ def exact_law(f, max_leaves=1_000_000):
         outcome = f(dice)
         if dice.asked != len(path):
             raise ValueError(f"f: {dice.asked} questions on a replay, expected {len(path)} as before")
-        if not isinstance(outcome, Hashable):
-            raise ValueError(f"f: outcome {outcome!r} is not hashable, expected a tuple, say, in place of a list")
+        _check_hashable(outcome)
         law[outcome] = law.get(outcome, 0) + math.prod(choices[index][1] for _, choices, index in path)
         while path and path[-1][2] + 1 == len(path[-1][1]):
             path.pop()
@@ -74,6 +72,13 @@ def exact_law(f, max_leaves=1_000_000):
             return law
         path[-1][2] += 1
     raise ValueError(f"max_leaves: more than {max_leaves} branches, expected a smaller case or a higher cap")
+
+
+def _check_hashable(outcome):
+    try:
+        hash(outcome)
+    except TypeError:
+        raise ValueError(f"f: outcome {outcome!r} is not hashable, expected a tuple, say, in place of a list") from None
 
 
 def sampled_law(f, n, rng):
@@ -87,6 +92,7 @@ def sampled_law(f, n, rng):
     if not isinstance(n, Integral) or n < 1:
         raise ValueError(f"n: {n!r}, expected an integer >= 1")
     dice = RandomDice(rng)
+    _check_hashable(f(RandomDice(np.random.default_rng(0))))
     return {outcome: count / n for outcome, count in Counter(f(dice) for _ in range(n)).items()}
 
 

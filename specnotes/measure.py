@@ -139,15 +139,20 @@ def measure(pair, *, gammas=range(1, 9), temperature=1.0, tokens=200, repeats=5,
     tokens_per_pass, tokens_formula, speedup with speedup_low and speedup_high (median of paired ratios,
     95 % bootstrap interval), predicted_flat (verifying gamma+1 positions costs what one does) and
     predicted_measured (it costs what was measured). Predictions come from alpha, c and the cost curve.
+    machine's cpu_share is the processor time we got over the time that passed: well below 1 on a busy machine.
     """
+    if tokens <= max(gammas) + 1:
+        raise ValueError(f"tokens: {tokens}, expected more than gamma + 1 = {max(gammas) + 1}: the first pass is not timed")
     rng = np.random.default_rng(seed)
     warp = partial(probs_from_logits, temperature=temperature)
+    began = time.perf_counter(), time.process_time()
     costs = {k: float(np.median(values)) for k, values in cost_curve(pair.target, rng=rng).items()}
     c = draft_cost(pair.draft, pair.target, warp, rng=rng)
     prompts = [pair.tokenizer.encode(text).ids for text in PROMPTS]
     runs = paired_runs(
         pair, prompts, list(gammas), warp, tokens, repeats, rng, progress or (lambda done, total: None)
     )
+    cpu_share = (time.process_time() - began[1]) / (time.perf_counter() - began[0])
     betas = [beta for found in runs.values() for _, trace in found for round in trace.rounds for beta in round.betas]
     alpha = float(np.mean(betas))
     verify_cost = {k: cost / costs[1] for k, cost in costs.items()}
@@ -155,7 +160,7 @@ def measure(pair, *, gammas=range(1, 9), temperature=1.0, tokens=200, repeats=5,
         "alpha": alpha,
         "c": c,
         "verify_cost": verify_cost,
-        "machine": machine() | {"threads": threads},
+        "machine": machine() | {"threads": threads, "cpu_share": round(min(1.0, cpu_share), 3)},
         "settings": {
             "temperature": temperature, "tokens": tokens, "repeats": repeats, "prompts": len(PROMPTS), "seed": seed,
             "target_parameters": pair.target.config.parameters, "draft_parameters": pair.draft.config.parameters,

@@ -53,9 +53,14 @@ def load_pair(target=None, draft=None, dtype="float32"):
 
 
 def _folder(name, given, embedded):
-    folder = embedded if given is None else Path(given)
-    if not folder.is_dir():
-        raise ValueError(f"{name}: no folder {str(folder)!r}, expected one that holds {', '.join(FILES)}")
+    try:
+        # Resolved, so that a checksum file one folder up is found from "." and through links too.
+        folder = embedded if given is None else Path(given).resolve()
+        found = folder.is_dir()
+    except (TypeError, OSError, ValueError) as error:
+        raise ValueError(f"{name}: {given!r} is no folder ({error})") from None
+    if not found:
+        raise ValueError(f"{name}: no folder {str(given)!r}, expected one that holds {', '.join(FILES)}")
     missing = [file for file in FILES if not (folder / file).is_file()]
     if missing:
         raise ValueError(f"{name}: {folder} lacks {', '.join(missing)}, expected {', '.join(FILES)}")
@@ -101,7 +106,7 @@ def read_config(folder):
         )
     except KeyError as error:
         raise ValueError(f"{path}: no entry {error}, expected the config of a GPT-2") from error
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError, OSError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
@@ -125,7 +130,7 @@ def read_tensors(folder, config):
         with safe_open(path, framework="numpy") as file:
             names = {name.removeprefix("transformer."): name for name in file.keys()}
             return {name: _tensor(file, names, name, shape) for name, shape in config.shapes.items()}
-    except (SafetensorError, ValueError, TypeError) as error:
+    except (SafetensorError, ValueError, TypeError, OSError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
@@ -142,7 +147,11 @@ def read_tokenizer(folder):
     """The tokenizer of tokenizer.json. Raises ValueError when the file is not one."""
     path = Path(folder) / "tokenizer.json"
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
+        # A prompt is never cut or filled up, whatever the file was saved with.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
     except Exception as error:  # the library raises plain Exception
         raise ValueError(f"{path}: {error}, expected a tokenizer of the tokenizers library") from error
 

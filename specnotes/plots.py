@@ -17,7 +17,7 @@ from specnotes.tree import ancestor_mask, depths
 
 INK, GREY, BLUE, ORANGE, GREEN = "#1f2937", "#9aa3af", "#0072b2", "#d55e00", "#009e73"
 KINDS = {"accepted": "sn-accepted", "recovered": "sn-recovered", "bonus": "sn-bonus"}
-DPI = 120
+DPI = 150
 
 
 class Picture(Figure):
@@ -29,7 +29,7 @@ class Picture(Figure):
         return png.getvalue()
 
 
-def _axes(width=6.4, height=3.6, xlabel="", ylabel=""):
+def _axes(width=5.2, height=3.0, xlabel="", ylabel=""):
     figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -80,7 +80,7 @@ def speedup_curves(alphas, c, max_gamma=16):
 def tokens_histogram(alpha, gamma):
     """Bars of the law of the number of tokens a pass emits, its mean marked."""
     pmf = theory.tokens_distribution(alpha, gamma)
-    figure, axes = _axes(height=3.0, xlabel="tokens emitted in a pass", ylabel="probability")
+    figure, axes = _axes(height=2.5, xlabel="tokens emitted in a pass", ylabel="probability")
     axes.bar(range(1, gamma + 2), pmf, 0.72, color=BLUE)
     mean = theory.expected_tokens(alpha, gamma)
     axes.axvline(mean, color=ORANGE, linestyle="--")
@@ -214,7 +214,7 @@ def coloured(prompt, tokenizer, trace):
 def beta_histogram(betas):
     """Histogram of the acceptance probabilities of a run's examined positions, their mean marked."""
     betas = np.asarray(betas, dtype=np.float64)
-    figure, axes = _axes(height=3.0, xlabel="β = Σ min(p, q) at a position", ylabel="positions")
+    figure, axes = _axes(height=2.5, xlabel="β = Σ min(p, q) at a position", ylabel="positions")
     counts, *_ = axes.hist(betas, bins=20, range=(0, 1), color=BLUE, edgecolor="white")
     axes.axvline(betas.mean(), color=ORANGE, linestyle="--")
     axes.annotate(f"mean {betas.mean():.2f}", (betas.mean(), counts.max()), xytext=(-6, -4), ha="right",

@@ -54,6 +54,14 @@ class Draft:
     def is_chain(self):
         return self.parents == tuple(range(-1, len(self.tokens) - 1))
 
+    @property
+    def levels(self):
+        """Tokens on the longest path from the committed text down: n for a chain of n."""
+        level = []
+        for parent in self.parents:
+            level.append(1 if parent == -1 else level[parent] + 1)
+        return max(level, default=0)
+
     def children(self, node):
         """The nodes directly under `node`, elder first; -1 asks for the first tokens."""
         return tuple(child for child, parent in enumerate(self.parents) if parent == node)

@@ -15,7 +15,7 @@ from numbers import Real
 
 import numpy as np
 
-from specnotes.distributions import _pair, _residual, check_rows, check_token
+from specnotes.distributions import _pair, _residual, check_one_row, check_rows, check_token
 from specnotes.records import Verdict, as_draft
 
 
@@ -33,6 +33,7 @@ def verify(p, q, x, dice):
     (False, 1)
     """
     p, q = _pair(p, q)
+    check_one_row("p", p)
     x = check_token("x", x, len(p))
     if _accepts(p[x], q[x], dice):
         return True, x

@@ -71,8 +71,8 @@ def tokens_variance(alpha, gamma):
     >>> tokens_variance(0.5, 2)
     0.6875
     """
-    mean = expected_tokens(alpha, gamma)
-    return sum((2 * n + 1) * alpha**n for n in range(int(gamma) + 1)) - mean * mean
+    mean, gamma = expected_tokens(alpha, gamma), _check_count("gamma", gamma)
+    return sum((2 * n + 1) * alpha**n for n in range(gamma + 1)) - mean * mean
 
 
 def markov_tokens(P, Q, gamma):
@@ -90,6 +90,10 @@ def markov_tokens(P, Q, gamma):
     P, Q = np.asarray(P), np.asarray(Q)
     if P.shape != Q.shape or P.ndim != 2 or P.shape[0] != P.shape[1]:
         raise ValueError(f"P, Q: shapes {P.shape} and {Q.shape}, expected one square shape [V, V]")
+    for name, table in (("P", P), ("Q", Q)):
+        for state, row in enumerate(table.tolist()):
+            if not (all(isinstance(x, Real) and x >= 0 for x in row) and abs(sum(row) - 1) <= 1e-6):
+                raise ValueError(f"{name}: row {state} is {row}, expected a distribution")
     shared = np.minimum(P, Q)
     total = np.ones(len(P), dtype=int)
     for _ in range(_check_count("gamma", gamma)):
@@ -107,7 +111,7 @@ def speedup(alpha, gamma, c):
     >>> speedup(0.5, 1, 0.25)
     1.2
     """
-    return expected_tokens(alpha, gamma) / (gamma * _check_cost("c", c) + 1)
+    return expected_tokens(alpha, gamma) / (_check_count("gamma", gamma) * _check_cost("c", c) + 1)
 
 
 def best_gamma(alpha, c, max_gamma=16):
@@ -137,8 +141,8 @@ def operations(alpha, gamma, c_hat):
     >>> operations(0.5, 1, 0.25)
     1.5
     """
-    tokens = expected_tokens(alpha, gamma)
-    return (gamma * _check_cost("c_hat", c_hat) + gamma + 1) / tokens
+    gamma = _check_count("gamma", gamma)
+    return (gamma * _check_cost("c_hat", c_hat) + gamma + 1) / expected_tokens(alpha, gamma)
 
 
 def break_even_c(alpha, gamma):

@@ -1,5 +1,8 @@
 """Small models whose every law is known: the slider's 8-token rows, Markov chains, scripted models."""
 
+import operator
+from numbers import Integral
+
 import numpy as np
 
 from specnotes.distributions import check_rows, check_token, probs_from_logits
@@ -52,11 +55,17 @@ class TableModel:
     def forward(self, tokens, parents=None, last_only=False):
         """Append rows for `tokens`; see LanguageModel."""
         tokens, start = [check_token("tokens", token, self.vocab_size) for token in tokens], self.length
-        parents = list(range(start - 1, start + len(tokens) - 1)) if parents is None else [int(row) for row in parents]
+        chain = range(start - 1, start + len(tokens) - 1)
+        parents = list(chain) if parents is None else [operator.index(row) for row in parents]
         self._check_room(tokens, parents, start)
+        before = self._tokens, self._parents, self._start
         self._tokens, self._parents, self._start = self._tokens + tokens, self._parents + parents, start
         wanted = range(self.length - 1 if last_only else start, self.length)
-        return Output(np.array([self.row(self._text(row)) for row in wanted]))
+        try:
+            return Output(np.array([self.row(self._text(row)) for row in wanted]))
+        except BaseException:
+            self._tokens, self._parents, self._start = before
+            raise
 
     def _check_room(self, tokens, parents, start):
         if not tokens:
@@ -78,14 +87,14 @@ class TableModel:
 
     def rollback(self, length):
         """Forget every row from `length` on; see LanguageModel."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"length: {length}, expected 0..{self.length}")
+        if not isinstance(length, Integral) or not 0 <= length <= self.length:
+            raise ValueError(f"length: {length!r}, expected 0..{self.length}")
         self._tokens, self._parents = self._tokens[:length], self._parents[:length]
         self._start = min(self._start, length)
 
     def keep(self, rows):
         """Keep only `rows` of the last forward; see LanguageModel."""
-        rows = [int(row) for row in rows]
+        rows = [operator.index(row) for row in rows]
         if rows != sorted(set(rows)) or any(not self._start <= row < self.length for row in rows):
             raise ValueError(f"rows: {rows}, expected increasing rows in {self._start}..{self.length - 1}")
         kept = list(range(self._start)) + rows
@@ -105,7 +114,7 @@ def markov_model(transitions, max_length=64):
     >>> markov_model([[0.0, 1.0], [1.0, 0.0]]).forward([0]).logits.tolist()
     [[0.0, 1.0]]
     """
-    rows = check_rows("transitions", transitions)
+    rows = check_rows("transitions", transitions).copy()
     if rows.ndim != 2 or rows.shape[0] != rows.shape[1]:
         raise ValueError(f"transitions: shape {rows.shape}, expected a square table [V, V]")
     return TableModel(lambda tokens: rows[tokens[-1]], vocab_size=len(rows), max_length=max_length)

@@ -11,7 +11,7 @@ def _ratio(top, bottom):
     return top / bottom if bottom else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """What `generate` returns.
 
@@ -31,6 +31,9 @@ class Trace:
         object.__setattr__(self, "rounds", tuple(self.rounds))
         object.__setattr__(self, "tokens", tuple(token for round in self.rounds for token in round.tokens))
         object.__setattr__(self, "kinds", tuple(kind for round in self.rounds for kind in round.kinds))
+
+    def __repr__(self):
+        return f"Trace({len(self.tokens)} tokens in {len(self.rounds)} passes, finish={self.finish!r}, seed={self.seed})"
 
     @property
     def tokens_per_pass(self):

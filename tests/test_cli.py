@@ -1,6 +1,7 @@
 """The command line as a person meets it: a process, its output, its exit code."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -49,8 +50,19 @@ def test_the_printed_text_shows_kinds_and_tokens_per_pass():
     found = record("--max-new-tokens", "20", "--seed", "1")
     assert done.returncode == 0 and done.stderr == ""
     assert PROMPT + found["text"] in done.stdout
-    assert "kinds: " + "".join(kind[0] for kind in found["kinds"]) in done.stdout
+    assert "b bonus): " + "".join(kind[0] for kind in found["kinds"]) in done.stdout
     assert f"{found['tokens_per_pass']:.2f} tokens per pass" in done.stdout and "\033" not in done.stdout
+
+
+def test_a_greedy_run_names_no_seed():
+    assert record("--temperature", "0", "--max-new-tokens", "5")["seed"] is None
+    assert "seed" not in run("generate", PROMPT, "--temperature", "0", "--max-new-tokens", "5").stdout
+
+
+def test_the_version_is_that_of_the_package():
+    from specnotes import __version__
+
+    assert run("--version").stdout == f"specnotes {__version__}\n"
 
 
 def test_a_context_that_ends_is_said():
@@ -76,8 +88,12 @@ def test_a_context_that_ends_is_said():
         (("generate", "x", "--target", "no/such/folder"), "no/such/folder"),
         (("measure", "--gamma", "9"), "gamma"),
         (("measure", "--tokens", "1"), "tokens"),
+        (("measure", "--tokens", "5", "--gamma", "4"), "tokens"),
+        (("measure", "--seed", "-1"), "seed"),
+        (("generate", "x", "--target", "x" * 300), "target"),
+        (("generate", b"\xff"), "prompt"),
         (("dance",), "dance"),
-        ((), "command"),
+        ((), "generate,measure"),
     ],
 )
 def test_bad_input_ends_with_one_readable_line_and_code_2(arguments, word):
@@ -98,3 +114,20 @@ def test_measure_prints_a_record():
     assert done.returncode == 0 and done.stderr == ""
     found = json.loads(done.stdout)
     assert {"alpha", "c", "verify_cost", "machine", "rows"} <= found.keys() and len(found["rows"]) == 1
+
+
+def test_a_reader_that_leaves_early_hears_no_complaint():
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "specnotes", "generate", "x", "--max-new-tokens", "5"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+    writer.stdout.close()
+    assert writer.stderr.read() == b"" and writer.wait(60) == 141
+
+
+def test_a_letter_the_terminal_lacks_does_not_lose_the_text():
+    done = subprocess.run(
+        [sys.executable, "-m", "specnotes", "generate", "caf\u00e9", "--max-new-tokens", "3", "--seed", "1"],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0 and "caf\\xe9" in done.stdout

@@ -252,3 +252,123 @@ def test_a_drafter_with_tokens_the_target_lacks_is_refused():
 def test_max_new_tokens_must_be_given():
     with pytest.raises(TypeError):
         decode.generate(counting(), [1])
+
+
+class Proposes:
+    """A drafter that proposes whatever it was told to."""
+
+    def __init__(self, draft, q):
+        self.draft, self.q = draft, q
+
+    def start(self, prompt):
+        pass
+
+    def propose(self, context, gamma, warp, dice):
+        return self.draft, self.q
+
+    def commit(self, tokens, features=None):
+        pass
+
+
+ROWS = np.eye(32)
+
+
+@pytest.mark.parametrize(
+    "draft, q, words",
+    [
+        ([2, 3, 4], ROWS[[2, 3, 4]], "proposed 3 tokens in a row, expected at most gamma = 2"),
+        ([2, 3], None, r"q of shape \(\) for 2 tokens"),
+        ([2, 3], ROWS[[2]], r"q of shape \(1, 32\) for 2 tokens, expected \[2, 32\]"),
+        ([2], np.eye(40)[[2]], r"q of shape \(1, 40\)"),
+    ],
+)
+def test_what_a_drafter_must_not_propose_is_said(draft, q, words):
+    with pytest.raises(ValueError, match=f"^drafter: {words}"):
+        decode.generate(counting(), [1], Proposes(draft, q), gamma=2, max_new_tokens=8)
+
+
+def test_a_drafter_may_propose_plain_lists():
+    proposes = Proposes([2, 3], ROWS[[2, 3]].tolist())
+    trace = decode.generate(counting(), [1], proposes, gamma=2, max_new_tokens=3, temperature=0)
+    assert trace.tokens == (2, 3, 4) and trace.kinds == ("accepted", "accepted", "bonus")
+
+
+def test_a_model_where_a_drafter_is_expected_is_refused():
+    with pytest.raises(ValueError, match="^drafter: Watched has no start and no propose and no commit, expected .* ModelDrafter"):
+        decode.generate(counting(), [1], counting(), max_new_tokens=3)
+
+
+def test_text_where_ids_are_expected_is_refused():
+    with pytest.raises(ValueError, match="^prompt: 'hello', expected token ids"):
+        decode.generate(counting(), "hello", max_new_tokens=3)
+
+
+def test_a_tree_wider_than_gamma_is_no_deeper():
+    assert Draft((1, 2, 3, 4), (-1, -1, 0, 0)).levels == 2 and Draft((), ()).levels == 0
+
+
+def test_a_trace_prints_in_one_line():
+    assert repr(run(counting(), counting(), max_new_tokens=5)) == "Trace(5 tokens in 1 passes, finish='length', seed=None)"
+
+
+def test_one_model_as_target_and_draft_is_refused():
+    model = counting()
+    with pytest.raises(ValueError, match="^drafter: its model is the target itself"):
+        run(model, model)
+
+
+def test_stop_tokens_may_come_from_an_iterator():
+    trace = run(counting(), counting(), stop=iter([4]))
+    assert trace.tokens == (2, 3, 4) and trace.finish == "stop"
+
+
+@pytest.mark.parametrize("change, name", [({"dice": np.random.default_rng(0)}, "dice"), ({"rule": None}, "rule")])
+def test_what_is_no_dice_or_rule_is_refused(change, name):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        run(counting(), counting(), **change)
+
+
+def test_a_rule_that_fails_leaves_the_target_as_it_was_before_the_pass():
+    def failing(p, q, draft, dice):
+        raise ValueError("no")
+
+    target = counting()
+    with pytest.raises(ValueError, match="^no$"):
+        run(target, counting(), prompt=(1, 2, 3), rule=failing)
+    assert target.length == 2
+
+
+def test_a_loop_whose_target_was_used_by_another_says_so():
+    target = counting()
+    loop = decode.rounds(target, [1], gamma=0, max_new_tokens=9, warp=SAME, dice=RandomDice(np.random.default_rng(0)))
+    next(loop)
+    decode.generate(target, [1, 2, 3], max_new_tokens=5, temperature=0)
+    with pytest.raises(ValueError, match="^target: 7 rows in its cache, expected 1"):
+        next(loop)
+
+
+class Bush(TreeDrafter):
+    """Offers four first tokens, the right one among them."""
+
+    def propose(self, context, gamma, warp, dice):
+        tokens = (0, context[-1] + 1, 30, 31)
+        return Draft(tokens, (-1,) * 4), np.eye(32)[list(tokens)]
+
+
+def test_near_the_end_of_the_context_a_tree_that_would_not_fit_is_not_drafted():
+    bush = Bush()
+    bush.max_nodes = 4
+    settings = {"gamma": 1, "max_new_tokens": 20, "temperature": 0, "rule": rules.greedy_rule}
+    trace = decode.generate(counting(max_length=9), [1], bush, **settings)
+    assert trace.tokens == (2, 3, 4, 5, 6, 7, 8, 9) and trace.finish == "context"
+    # 1, 3 and 5 tokens leave room for four more rows, 7 do not
+    assert [len(round.draft) for round in trace.rounds] == [4, 4, 4, 0, 0]
+    with pytest.raises(ValueError, match="^drafter: proposed 4 nodes with room for 2"):
+        decode.generate(counting(max_length=9), [1], Bush(), **settings)
+
+
+def test_a_table_model_that_fails_keeps_its_cache():
+    model = toy.TableModel(lambda text: [0.5, 0.5] if len(text) < 2 else 1 / 0, vocab_size=2)
+    with pytest.raises(ZeroDivisionError):
+        model.forward([0, 1])
+    assert model.length == 0

@@ -58,13 +58,13 @@ def test_a_uniform_outside_its_interval_is_refused(u):
         ScriptedDice([0.5, u])
 
 
-@pytest.mark.parametrize("probability", [-0.1, 1.1, np.nan])
+@pytest.mark.parametrize("probability", [-0.1, 1.1, np.nan, "a", None])
 def test_an_impossible_probability_is_refused(probability):
     with pytest.raises(ValueError, match="^probability: "):
         ScriptedDice([0.5]).flip(probability)
 
 
-@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1, 1], [np.nan, 1], [np.inf, 1], [[1, 2]]])
+@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1, 1], [np.nan, 1], [np.inf, 1], [[1, 2]], ["a"], {}, [10**400], [5e-324, 0]])
 def test_impossible_weights_are_refused(weights):
     with pytest.raises(ValueError, match="^weights: "):
         ScriptedDice([0.5]).draw(weights)
@@ -73,3 +73,9 @@ def test_impossible_weights_are_refused(weights):
 def test_a_generator_is_required():
     with pytest.raises(ValueError, match="^rng: 7"):
         RandomDice(7)
+
+
+@pytest.mark.parametrize("uniforms", [None, 0.5, ["a"], [None]])
+def test_a_script_that_is_no_list_of_numbers_is_refused(uniforms):
+    with pytest.raises(ValueError, match="^uniforms: "):
+        ScriptedDice(uniforms)

@@ -40,6 +40,12 @@ def test_residual_of_almost_equal_rows_is_finite():
         ([], ["shape"]),
         (0.5, ["shape"]),
         ([[0.5, 0.5], [1.0]], ["different lengths"]),
+        (np.uint8([1, 0]), ["uint8", "floats or Fractions"]),
+        ([True, False], ["bool"]),
+        ([0.5 + 0j, 0.5], ["complex"]),
+        (["a", "b"], ["expected floats"]),
+        ([F(1, 2), "x"], ["expected floats"]),
+        (np.array([[F(1), F(0)], [np.nan, F(5)], [F(1), F(0)]], object), ["row 1", "token 0", "nan"]),
     ],
 )
 def test_rows_that_are_no_distribution_are_refused_by_name_and_value(rows, words):
@@ -135,3 +141,18 @@ def test_logits_without_a_distribution_are_refused_by_row(logits, words):
 def test_a_warp_out_of_range_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=f"^{name}: "):
         probs_from_logits([0.0, 1.0], **{name: value})
+
+
+def test_residual_wants_one_row():
+    with pytest.raises(ValueError, match=r"^p: shape \(2, 2\), expected one row"):
+        residual(np.eye(2), np.eye(2))
+
+
+@pytest.mark.parametrize("logits", [["a"], [[1.0], [1.0, 2.0]], [10**400, 1], {}])
+def test_logits_that_are_no_numbers_are_refused(logits):
+    with pytest.raises(ValueError, match="^logits: "):
+        probs_from_logits(logits)
+
+
+def test_a_temperature_may_be_a_fraction():
+    assert probs_from_logits(np.log([1, 2]), temperature=F(1, 2)) == pytest.approx([1 / 5, 4 / 5])

@@ -85,3 +85,10 @@ def test_emitted_law_refuses_a_negative_gamma():
 def test_an_outcome_that_cannot_be_a_key_is_refused():
     with pytest.raises(ValueError, match=r"^f: outcome \[True\] is not hashable"):
         law.exact_law(lambda dice: [dice.flip(1)])
+
+
+def test_an_outcome_with_a_list_inside_is_refused_by_both_laws():
+    f = lambda dice: (dice.flip(0.5), [])
+    for run in (lambda: law.exact_law(f), lambda: law.sampled_law(f, 3, np.random.default_rng(0))):
+        with pytest.raises(ValueError, match="is not hashable"):
+            run()

@@ -24,6 +24,7 @@ def test_a_record_is_json_and_has_its_parts(record):
     assert list(record["verify_cost"]) == list(range(1, 10)) and record["verify_cost"][1] == 1
     assert [row["gamma"] for row in record["rows"]] == [1, 3]
     assert record["machine"]["threads"] == 1 and record["machine"]["processor"]
+    assert 0 < record["machine"]["cpu_share"] <= 1
 
 
 def test_predictions_come_from_alpha_c_and_the_cost_curve(record):

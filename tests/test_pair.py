@@ -208,3 +208,45 @@ def test_transformers_loads_the_embedded_pair_and_computes_the_same_logits(name)
     np.testing.assert_allclose(getattr(pair, name).forward(ids).logits, expected, rtol=0, atol=1e-4)
     tokenizer = transformers.AutoTokenizer.from_pretrained(ASSETS / name)
     assert tokenizer(HELD_OUT)["input_ids"] == pair.tokenizer.encode(HELD_OUT).ids
+
+
+def test_a_prompt_is_never_cut_or_filled_up(folder):
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.enable_truncation(1)
+    tokenizer.enable_padding(length=7)
+    tokenizer.save(str(path))
+    assert len(load_pair(folder, folder).tokenizer.encode("c").ids) == 1
+    tokenizer = load_pair(folder, folder).tokenizer
+    assert tokenizer.truncation is None and tokenizer.padding is None
+
+
+def test_checksums_one_folder_up_hold_from_inside_and_through_links(folder, monkeypatch):
+    digest = hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()
+    (folder.parent / "SHA256SUMS").write_text(f"{digest}  {folder.name}/config.json\n")
+    load_pair(folder, folder)
+    change(folder, comment="tampered with")
+    (folder.parent / "link").symlink_to(folder)
+    monkeypatch.chdir(folder)
+    for given in (folder, ".", "../link"):
+        with pytest.raises(ValueError, match="SHA-256"):
+            load_pair(given, given)
+
+
+@pytest.mark.parametrize(
+    "entries, name",
+    [
+        ({"n_embd": None}, "config.json"), ({"n_embd": {}}, "config.json"), ({"layer_norm_epsilon": "x"}, "epsilon: 'x'"),
+        ({"layer_norm_epsilon": -1}, "epsilon: -1"), ({"layer_norm_epsilon": None}, "epsilon: None"),
+        ({"tie_word_embeddings": "x"}, "tied: 'x'"),
+    ],
+)
+def test_entries_of_the_wrong_kind_are_refused(folder, entries, name):
+    change(folder, **entries)
+    refused(folder, name)
+
+
+@pytest.mark.parametrize("given", [5, "x" * 5000, ""])
+def test_what_is_no_folder_is_refused(given, folder):
+    with pytest.raises(ValueError, match="^target: "):
+        load_pair(given, folder)

@@ -45,7 +45,7 @@ if "google.colab" in sys.modules:  # Colab opens a notebook without the course a
     %cd -q ~/specnotes/book
 import specnotes'''
 SETUP_MARK = '"google.colab" in sys.modules'
-SETUP_TAGS = ["hide-input"]
+SETUP_TAGS = ["remove-cell"]  # pages do without it
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -325,6 +325,8 @@ def execute_into(path, notebook, repository):
 
 def edit(name, folder=BOOK):
     notebook_path, text_path = chapter(name, folder)
+    if notebook_path.with_suffix(".md").exists():
+        raise ValueError(f"NB: {notebook_path.stem}.md is plain text, edit book/{notebook_path.stem}.md itself")
     if not notebook_path.exists():
         known = ", ".join(path.stem for path in chapters(folder)) or "none yet"
         raise ValueError(f"NB: no chapter is called {notebook_path.stem}, expected one of: {known}")

@@ -11,7 +11,7 @@ from tools import notebooks
 
 CHAPTERS = notebooks.chapters()
 ADDRESS = notebooks.repository_address()
-TAGS = {"check", "hide-cell", "hide-input", "hide-output", "nbval-ignore-output", "remove-input"}
+TAGS = {"check", "hide-cell", "hide-input", "hide-output", "nbval-ignore-output", "remove-cell", "remove-input"}
 READS_THE_MACHINE = re.compile(r"measure|perf_counter|this_machine")
 MACHINE = re.compile(
     r"(?<![\w.~])/(?:home|Users|root|work|tmp|usr|opt|var|content|private)/|\b[A-Z]:\\|site-packages|\.pyenv")
