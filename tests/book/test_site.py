@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import re
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -363,3 +364,13 @@ def test_no_script_imports_or_exports():
     assert len(texts) >= 4
     module_word = re.compile(r"^\s*(import|export)\b", flags=re.MULTILINE)
     assert {name for name, text in texts.items() if module_word.search(text)} == set()
+
+
+def test_every_local_link_of_every_page_leads_somewhere(site, pages):
+    missing = set()
+    for path in pages:
+        folder = (site / path).parent
+        for link in re.findall(r'(?:href|src)="([^"#?]+)', (site / path).read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:|//", link) and not (folder / unquote(link)).resolve().exists():
+                missing.add((path, link))
+    assert missing == set()
