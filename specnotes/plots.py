@@ -50,7 +50,7 @@ def overlap(p, q):
     """
     p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     tokens = np.arange(len(p))
-    figure, axes = _axes(xlabel="token", ylabel="probability")
+    figure, axes = _axes(height=3.4, xlabel="token", ylabel="probability")
     axes.bar(tokens, np.minimum(p, q), 0.72, color=BLUE, label="min(p, q): accepted")
     axes.bar(tokens, np.maximum(p - q, 0), 0.72, np.minimum(p, q), color=ORANGE, hatch="//", edgecolor="white",
              label="p above q: the residual")
@@ -58,7 +58,7 @@ def overlap(p, q):
     axes.bar(tokens[over], (q - p)[over], 0.72, p[over], facecolor="none", edgecolor=INK, linestyle="--",
              label="q above p: rejected")
     axes.set_xticks(tokens)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside upper left", frameon=False)
     return figure
 
 

@@ -59,9 +59,10 @@ def prepare_static_files(app):
 
 
 def settle_options(app, config):
-    """Math from the site itself, and no launch buttons while the repository has no address."""
+    """Math from the site itself, no launch buttons while there is no address, no download of sources that are not copied."""
     config.html_extra_path = [*config.html_extra_path, str(HERE.parent / "_root")]  # browsers ask for /favicon.ico unasked
     config.mathjax_path = "mathjax/tex-chtml.js"
+    config.html_theme_options["use_download_button"] = False
     if not config.html_theme_options.get("repository_url"):
         config.html_theme_options["launch_buttons"] = {}
 
