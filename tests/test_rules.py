@@ -215,6 +215,11 @@ def test_a_rule_for_chains_refuses_a_draft_that_branches(rule):
         rule(np.full((3, 2), 0.5), np.full((2, 2), 0.5), Draft((0, 1), (-1, -1)), ScriptedDice([0.5]))
 
 
+def test_verify_wants_one_row_each_and_not_a_stack():
+    with pytest.raises(ValueError, match="^p: .*one row"):
+        rules.verify(ROWS1, ROWS1, 0, ScriptedDice([0.5]))
+
+
 def test_verify_refuses_a_token_outside_the_vocabulary():
     with pytest.raises(ValueError, match="^x: token 2"):
         rules.verify([0.5, 0.5], [0.5, 0.5], 2, ScriptedDice([0.5]))

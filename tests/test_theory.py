@@ -169,6 +169,8 @@ def test_the_oracle_is_never_beaten_and_reached_in_the_limit():
         (lambda: theory.markov_tokens([[[1.0]]], [[[1.0]]], 1), "P, Q"),
         (lambda: theory.markov_tokens([[1.0], [1.0]], [[1.0], [1.0]], 1), "P, Q"),
         (lambda: theory.markov_tokens([[0.5, 0.5]] * 2, [[0.5, 0.5]], 1), "P, Q"),
+        (lambda: theory.markov_tokens([[1.5, -0.5], [0.5, 0.5]], [[0.5, 0.5]] * 2, 1), "P"),
+        (lambda: theory.markov_tokens([[0.5, 0.5]] * 2, [[0.5, 0.5], [0.5, 0.4]], 1), "Q"),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(call, name):
