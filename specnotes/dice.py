@@ -5,8 +5,6 @@ uniform u from [0, 1), even when the answer is certain, so a script of uniforms 
 questions asked. Weights need not sum to 1.
 """
 
-from numbers import Real
-
 import numpy as np
 
 SMALLEST = np.finfo(np.float64).tiny
@@ -20,7 +18,11 @@ class _UniformDice:
 
     def flip(self, probability):
         """True with the given probability: u < probability."""
-        if not isinstance(probability, Real) or not 0 <= probability <= 1:
+        try:
+            possible = 0 <= probability <= 1
+        except TypeError:
+            possible = False
+        if not possible:
             raise ValueError(f"probability: {probability!r}, expected a number in [0, 1]")
         return bool(self._next() < probability)
 
@@ -35,8 +37,9 @@ class _UniformDice:
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"weights: {error}, expected one row of numbers >= 0") from None
         running = weights.cumsum()
-        # Below the smallest normal number u * total could round up to the total itself.
-        if not (weights.ndim == 1 and weights.size and weights.min() >= 0 and SMALLEST <= running[-1] < np.inf):
+        # Below the smallest normal number u * total could round up to the total itself. `reduce` is `min` without
+        # its Python wrapper, which would take as long as the draw.
+        if not (weights.ndim == 1 and weights.size and np.minimum.reduce(weights) >= 0 and SMALLEST <= running[-1] < np.inf):
             raise ValueError(f"weights: {weights}, expected one row of numbers >= 0 with a positive finite sum")
         return int(running.searchsorted(self._next() * running[-1], side="right"))
 
