@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "specnotes"
 ARROWS = {
-    "distributions": "", "dice": "", "theory": "", "roofline": "", "tree": "", "records": "", "language_model": "",
+    "distributions": "", "dice": "", "theory": "", "roofline": "theory", "tree": "", "records": "", "language_model": "",
     "gpt2": "language_model tree",
     "rules": "records distributions",
     "law": "dice",
