@@ -10,13 +10,14 @@ Rules never change their inputs, never cast, and ask only their dice for luck. T
 arrays of Fractions: then the very code that decodes has an exact law.
 """
 
-from functools import partial
+from functools import cache, partial
 from numbers import Real
 
 import numpy as np
 
 from specnotes.distributions import _pair, _residual, check_one_row, check_rows, check_token
 from specnotes.records import Verdict, as_draft
+from specnotes.theory import typical_threshold
 
 
 def verify(p, q, x, dice):
@@ -41,8 +42,12 @@ def verify(p, q, x, dice):
 
 
 def _accepts(p_x, q_x, dice):
+    return dice.flip(_ratio(p_x, q_x))
+
+
+def _ratio(p_x, q_x):
     # The quotient is formed only where q(x) > p(x) >= 0, so never with a zero below.
-    return dice.flip(p_x / q_x if p_x < q_x else 1 if p_x > 0 else 0)
+    return p_x / q_x if p_x < q_x else 1 if p_x > 0 else 0
 
 
 def walk(p, q, draft, dice, judge):
@@ -57,10 +62,15 @@ def walk(p, q, draft, dice, judge):
         tokens = [draft.tokens[child] for child in children]
         chosen, token = judge(p[node + 1], [q[child] for child in children], tokens, dice)
         if chosen is None:
-            kind = "recovered" if children else "bonus"
-            return Verdict(tuple(path), token, kind, tuple(draft.tokens[accepted] for accepted in path))
+            return _verdict(draft, path, token)
         node = children[chosen]
         path.append(node)
+
+
+def _verdict(draft, path, token):
+    """The Verdict that accepts `path` and ends with `token`: a bonus below a leaf, recovered elsewhere."""
+    kind = "recovered" if draft.children(path[-1] if path else -1) else "bonus"
+    return Verdict(tuple(path), token, kind, tuple(draft.tokens[node] for node in path))
 
 
 def _checked(p, q, draft):
@@ -169,3 +179,123 @@ def greedy_rule(p, q, draft, dice=None):
 def _judge_greedy(p_row, q_rows, tokens, dice):
     best = int(np.argmax(p_row))
     return (tokens.index(best) if best in tokens else None), best
+
+
+def with_replacement_rule(p, q, draft, dice):
+    """Recursive rejection: judge a node's candidates one after another, each against what the elder ones left of p.
+
+    p [n+1, V], q [n, V], a draft of any shape; row i of q is the law node i's token was really drawn from, given
+    its elder siblings: the draft's own row where siblings are drawn independently, one-hot where a candidate
+    is not drawn. The first is accepted with min(1, p(x)/q(x)); after a rejection p becomes the residual
+    max(0, p - q), normalised, and the next is judged by that. On a chain this is `token_rule`. Takes one flip per
+    candidate judged and one draw at the end. The emitted tokens have the target's law, exactly.
+    Raises ValueError for rows, shapes or tokens that do not fit.
+    Source: Miao et al. 2023 (SpecInfer), Algorithm 2 and Theorem 4.2.
+
+    >>> from specnotes.dice import ScriptedDice
+    >>> from specnotes.records import Draft
+    >>> p, q, siblings = [[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]], [[0.5, 0.5]] * 2, Draft((0, 1), (-1, -1))
+    >>> with_replacement_rule(p, q, siblings, ScriptedDice([0.0, 0.9, 0.7])).tokens
+    (1, 1)
+    """
+    p, q, draft = _checked(p, q, draft)
+    return walk(p, q, draft, dice, _judge_token)
+
+
+def without_replacement_rule(p, q, draft, dice):
+    """Recursive rejection for siblings drawn without replacement, so that no candidate is offered twice.
+
+    As `with_replacement_rule`, but from row i of q the tokens of elder siblings are struck out and the rest is
+    normalised: q may be the draft's own row, or already the conditional one, which striking leaves as it is. Where
+    nothing is left the token counts as drawn uniformly from the tokens not offered yet. A token that an
+    elder sibling bears was not drawn without replacement; it is judged by its row as given.
+    The emitted tokens have the target's law, exactly; once every token has been offered one is accepted.
+    Raises ValueError for rows, shapes or tokens that do not fit.
+    Source: Chen et al. 2024 (Sequoia), Algorithm 2 and Theorem 3.7.
+
+    >>> from specnotes.dice import ScriptedDice
+    >>> from specnotes.records import Draft
+    >>> p, q, siblings = [[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]], [[0.75, 0.25]] * 2, Draft((0, 1), (-1, -1))
+    >>> without_replacement_rule(p, q, siblings, ScriptedDice([0.7, 0.9, 0.2])).tokens
+    (1, 1)
+    """
+    p, q, draft = _checked(p, q, draft)
+    return walk(p, q, draft, dice, _judge_struck)
+
+
+def _judge_struck(p_row, q_rows, tokens, dice):
+    struck = [_strike(q_row, tokens[:index], x) for index, (q_row, x) in enumerate(zip(q_rows, tokens))]
+    return _judge_token(p_row, struck, tokens, dice)
+
+
+def _strike(q_row, elders, x):
+    """The law of token x when none of the elders could be drawn again."""
+    if x in elders or not any(q_row[elder] > 0 for elder in elders):
+        return q_row
+    offered = np.isin(np.arange(len(q_row)), elders)
+    left = np.where(offered, 0, q_row)
+    if not left.any():
+        left = np.where(offered, 0, q_row * 0 + 1)
+    return left / left.sum()
+
+
+def typical_rule(epsilon, delta):
+    """Medusa's typical acceptance, a LOSSY rule: accept every drafted token the target finds likely enough.
+
+    A candidate is accepted when p(x) > min(epsilon, delta e^-H), whatever it was drawn from; of the accepted
+    paths the longest is taken, among equals the likeliest under the target, then the elder. The last token
+    is drawn from the target's row (the paper takes its largest entry). q is checked and not used. Takes one draw.
+    The law is not the target's: a token above the bar is emitted whenever it is drafted.
+    Raises ValueError for epsilon outside [0, 1] or delta < 0; the rule for rows, shapes or tokens that do not fit.
+    Source: Cai et al. 2024 (Medusa), section 2.3.1; ties as in the authors' code.
+
+    >>> from specnotes.dice import ScriptedDice
+    >>> typical_rule(0.09, 0.3)([[0.6, 0.3, 0.1], [1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]], [2], ScriptedDice([0.5])).tokens
+    (2, 0)
+    """
+    typical_threshold([1.0], epsilon, delta)
+
+    def rule(p, q, draft, dice):
+        p, q, draft = _checked(p, q, draft)
+        path = _longest(p, draft, cache(lambda row: typical_threshold(p[row], epsilon, delta)))
+        return _verdict(draft, path, dice.draw(p[path[-1] + 1 if path else 0]))
+
+    return rule
+
+
+def _longest(p, draft, bar):
+    reached = {-1: ((), 1)}  # of the committed text and every accepted node: its path and that path's probability
+    for node, (x, parent) in enumerate(zip(draft.tokens, draft.parents)):
+        if parent in reached and p[parent + 1][x] > bar(parent + 1):
+            path, weight = reached[parent]
+            reached[node] = (*path, node), weight * p[parent + 1][x]
+    return max(reached.values(), key=lambda found: (len(found[0]), found[1]))[0]
+
+
+def block_rule(p, q, draft, dice):
+    """Block verification: judge a chain as a whole, so that a poor token may be carried by good ones after it.
+
+    p [n+1, V], q [n, V], a chain of n tokens. With w_0 = 1 and w_i = min(1, w_{i-1} p(x_i)/q(x_i)), the longest
+    accepted beginning has length i with the chance Z_i / (Z_i + 1 - w_i), where Z_i is the sum of max(0, w_i p - q)
+    after i tokens, and w_n for all n. The last token is drawn from max(0, w_i p - q), normalised, or from
+    p after all n. Asks for the longest beginning first: one flip for each length tried, one draw at the end.
+    The emitted tokens have the target's law, exactly, and on average no rule on the drafted path accepts more.
+    Raises ValueError for rows, shapes or tokens that do not fit, or a draft that branches.
+    Source: Sun et al. 2024 (Block Verification), Algorithm 2, Theorems 1 and 2.
+
+    >>> from specnotes.dice import ScriptedDice
+    >>> p, q = [[0.25, 0.75]] * 3, [[0.75, 0.25]] * 2
+    >>> block_rule(p, q, [0, 1], ScriptedDice([0.9, 0.5])).tokens
+    (0, 1, 1)
+    """
+    p, q, draft = _checked(p, q, draft)
+    _check_chain(draft)
+    n, weights = len(draft), [1]
+    for i, x in enumerate(draft.tokens):
+        weights.append(_ratio(weights[-1] * p[i][x], q[i][x]))
+    owed = [np.maximum(weights[i] * p[i] - q[i], 0).sum() for i in range(n)]
+    # Where nothing is owed at weight 1 the two rows are equal, and a longer beginning is certain.
+    chances = [z / (z + 1 - w) if z > 0 else 0 for z, w in zip(owed, weights)] + weights[n:]
+    length = next((i for i in range(n, 0, -1) if dice.flip(chances[i])), 0)
+    row = p[n] if length == n else _residual(weights[length] * p[length], q[length])
+    return _verdict(draft, range(length), dice.draw(row))

@@ -173,3 +173,22 @@ def oracle_speedup(alpha, c):
     if _check_unit("alpha", alpha) == 1 and c == 0:
         raise ValueError(f"c: {c} at alpha {alpha}, expected a draft that costs something")
     return 1 / (1 - alpha + _check_cost("c", c) * alpha)
+
+
+def typical_threshold(p, epsilon, delta):
+    """What typical acceptance asks of a token: p(x) > min(epsilon, delta e^-H), with H the entropy of p in nats.
+
+    p: [V], the target's row. epsilon: in [0, 1], the bar where the target is sure; delta >= 0: e^-H is small
+    where it is not, and the bar sinks. A token of probability 0 adds nothing to H.
+    Raises ValueError for a row that is no distribution, or epsilon or delta out of range.
+    Source: Cai et al. 2024 (Medusa), section 2.3.1, after Hewitt et al. 2022.
+
+    >>> round(typical_threshold([0.25, 0.25, 0.25, 0.25], 0.3, 0.4), 12)
+    0.1
+    """
+    _check_unit("epsilon", epsilon)
+    row = np.asarray(p, dtype=np.float64)
+    if row.ndim != 1 or not (row.size and (row >= 0).all() and abs(row.sum() - 1) <= 1e-6):
+        raise ValueError(f"p: {p}, expected one row of probabilities [V]")
+    entropy = -(row * np.log(np.where(row > 0, row, 1))).sum()
+    return min(epsilon, _check_cost("delta", delta) * float(np.exp(-entropy)))

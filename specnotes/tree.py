@@ -308,7 +308,7 @@ def top_nodes(parents, values, nodes):
         raise ValueError(f"values: {len(values)} given for {len(parents)} nodes, expected as many")
     for node, parent in enumerate(parents):
         if parent != -1 and values[node] > values[parent]:
-            raise ValueError(f"values: {values[node]} at node {node}, expected no more than its parent's {values[parent]}")
+            raise ValueError(f"values: {values[node]} at node {node}, expected at most its parent's {values[parent]}")
     depth = depths(parents)
     order = sorted(range(len(parents)), key=lambda node: (-values[node], depth[node], node))
     return order[: _check_count("nodes", nodes, least=0)]
@@ -364,8 +364,11 @@ def dynamic_tree(children, levels, width, nodes, batched=False):
 
 
 def _likeliest(tokens, probabilities, width):
-    pairs = [(int(token), _check_unit("probabilities", value)) for token, value in zip(tokens, probabilities, strict=True)]
-    return sorted(pairs, key=lambda pair: -pair[1])[:width]
+    for value in probabilities:
+        _check_unit("probabilities", value)
+    if len(tokens) != len(probabilities):
+        raise ValueError(f"probabilities: {len(probabilities)} for {len(tokens)} tokens, expected as many")
+    return sorted(zip(map(int, tokens), probabilities), key=lambda pair: -pair[1])[:width]
 
 
 def speedup(tokens_per_pass, verify_cost, levels, c):
@@ -379,9 +382,9 @@ def speedup(tokens_per_pass, verify_cost, levels, c):
     >>> speedup(3.0, 1.25, 5, 0.05)
     2.0
     """
-    if not (tokens_per_pass >= 0 and verify_cost > 0 and levels >= 0 and c >= 0):
-        raise ValueError(
-            f"tokens_per_pass, verify_cost, levels, c: {tokens_per_pass}, {verify_cost}, {levels}, {c}, expected numbers >= 0 "
-            "and a verify_cost > 0"
-        )
+    for name, value in (("tokens_per_pass", tokens_per_pass), ("levels", levels), ("c", c)):
+        if not (isinstance(value, Real) and 0 <= value < float("inf")):
+            raise ValueError(f"{name}: {value!r}, expected a finite number >= 0")
+    if not (isinstance(verify_cost, Real) and 0 < verify_cost < float("inf")):
+        raise ValueError(f"verify_cost: {verify_cost!r}, expected a finite number > 0")
     return tokens_per_pass / (verify_cost + levels * c)
