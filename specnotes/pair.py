@@ -13,7 +13,7 @@ from specnotes.gpt2 import GPT2
 
 ASSETS = Path(__file__).parent / "assets"
 DTYPES = ("float32", "float64")
-HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 LONGEST_HUB_NAME = 96
 
 

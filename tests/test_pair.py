@@ -33,6 +33,26 @@ def write_folder(folder, config=CONFIG, seed=0, prefix="transformer.", words="ab
     return folder
 
 
+def write_shards(folder, parts=3):
+    """The same tensors in several files and an index, as `transformers` writes a large model."""
+    path = folder / "model.safetensors"
+    tensors, files = load_file(path), [f"model-{part:05}-of-{parts:05}.safetensors" for part in range(1, parts + 1)]
+    weight_map = {name: files[place % parts] for place, name in enumerate(tensors)}
+    for file in files:
+        save_file({name: tensors[name] for name in tensors if weight_map[name] == file}, folder / file)
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    path.unlink()
+
+
+def write_bpe(folder, merges=()):
+    """vocab.json and merges.txt beside tokenizer.json: each id of the vocabulary, and nothing merged without `merges`."""
+    vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]) + "\n")
+
+
 @pytest.fixture
 def folder(tmp_path):
     return write_folder(tmp_path / "model")
