@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from specnotes.dice import ScriptedDice
+from specnotes.roofline import HARDWARE, MODELS
 from specnotes.rules import token_rule
 from specnotes.toy import slider_rows
-from specnotes.widgets import RuleExplorer, SpeedupExplorer
+from specnotes.widgets import RooflineExplorer, RuleExplorer, SpeedupExplorer
 from specnotes.widgets.base import fill
 from specnotes.widgets.rule import run_rounds, uniform_stream
 
@@ -55,6 +56,50 @@ def test_the_bars_are_drawn_by_the_shipped_rule(monkeypatch):
     monkeypatch.setattr("specnotes.widgets.rule.token_rule", counted)
     RuleExplorer.compute(0.6, 3, 200, seed=5)
     assert calls == [3] * 200
+
+
+def test_the_roofline_explorer_starts_on_a_card_that_reads_most_of_the_time():
+    results = RooflineExplorer(batch=8, context=512).results
+    # 8 texts of 512 tokens leave 8 * 512 * 524288 bytes; 5 positions each take 14e9 + 4 * 32 * 4096 * 512 operations.
+    read = (14e9 + 8 * 512 * 524288) / 2039e9
+    worked = 8 * 5 * (14e9 + 4 * 32 * 4096 * 512) / 312e12
+    assert results["verify"]["memory_seconds"] == pytest.approx(read, rel=1e-12)
+    assert results["verify"]["compute_seconds"] == pytest.approx(worked, rel=1e-12)
+    assert (results["waits_for"], results["verify"]["bound"]) == ("reading", "memory")
+    assert results["speedup"] == pytest.approx(3.3616 / 1.2, abs=1e-12)
+    assert results["needed_gb"] == pytest.approx(16.147, abs=5e-4) and results["room"] == "fits"
+    assert results["curve"][results["batches"].index(8)] == results["speedup"]
+
+
+def test_the_roofline_explorer_marks_the_crossover_and_leaves_it_out_where_there_is_none():
+    assert RooflineExplorer(context=0).results["crossover_batch"] == pytest.approx(312e12 / 2039e9 / 5, rel=1e-12)
+    long = RooflineExplorer(context=1024).results  # beyond 902 tokens of context no batch is large enough
+    assert long["crossover_batch"] is None and fill("{crossover_batch:.1f}", long) == "–"
+    full = RooflineExplorer(context=0, batch=256).results
+    assert full["waits_for"] == "arithmetic" and full["speedup"] < 1
+
+
+def test_the_roofline_explorer_says_when_a_model_does_not_fit():
+    assert RooflineExplorer(hardware="T4", model="13B", context=0, batch=1).results["room"] == "too much"
+    assert RooflineExplorer(hardware="H200", model="70B", context=0, batch=1).results["room"] == "fits"
+
+
+def test_the_roofline_explorer_carries_the_hardware_table_into_its_twin():
+    twin = html_twin(RooflineExplorer())
+    props = json.loads(html.unescape(re.search(r"data-props='([^']*)'", twin).group(1)))
+    assert props["tables"]["hardware"]["H200"]["bandwidth_bytes_per_s"] == 4800e9
+    assert props["tables"]["models"]["gpt2"]["parameters"] == 124_439_808
+    assert props["tables"]["batches"][0] == 1 and props["tables"]["batches"][-1] == 256
+    assert "<li>hardware: A100-80GB-SXM</li>" in twin and "<li>context: tokens per text: 512</li>" in twin
+    assert "tables" not in html_twin(SpeedupExplorer())
+
+
+def test_a_choice_links_to_an_ordinary_dropdown():
+    explorer, menu = RooflineExplorer(), ipywidgets.Dropdown(options=["L4", "T4"], value="L4")
+    ipywidgets.link((menu, "value"), (explorer, "hardware"))
+    assert explorer.results["card"]["peak_flop_per_s"] == 121e12
+    menu.value = "T4"
+    assert explorer.results["hardware"] == "T4" and explorer.results["card"]["peak_flop_per_s"] == 65e12
 
 
 def test_mismatch_zero_accepts_everything_and_gamma_zero_has_nothing_to_accept():
@@ -103,6 +148,10 @@ def test_a_setting_links_to_an_ordinary_slider_both_ways():
         (SpeedupExplorer, "gamma", True, "gamma: True, expected an integer in 0..16"),
         (RuleExplorer, "rounds", 4001, "rounds: 4001, expected an integer in 100..4000"),
         (RuleExplorer, "seed", -1, "seed: -1, expected an integer in 0..4294967295"),
+        (RooflineExplorer, "batch", 0, "batch: 0, expected an integer in 1..256"),
+        (RooflineExplorer, "context", -128, "context: -128, expected an integer in 0..16384"),
+        (RooflineExplorer, "model", 7, f"model: 7, expected one of {', '.join(MODELS)}"),
+        (RooflineExplorer, "hardware", "A1000", f"hardware: 'A1000', expected one of {', '.join(HARDWARE)}"),
     ],
 )
 def test_a_bad_setting_is_named_and_changes_nothing(explorer, name, value, expected):

@@ -1,6 +1,7 @@
 """The explorers: ipywidgets in a notebook, and live without a kernel on the published page."""
 
+from specnotes.widgets.roofline import RooflineExplorer
 from specnotes.widgets.rule import RuleExplorer
 from specnotes.widgets.speedup import SpeedupExplorer
 
-__all__ = ["RuleExplorer", "SpeedupExplorer"]
+__all__ = ["RooflineExplorer", "RuleExplorer", "SpeedupExplorer"]

@@ -50,9 +50,39 @@ class Slider(Setting):
         limits = {"min": self.low, "max": self.high, "step": self.step}
         return {"name": self.name, "label": self.label, "places": self.places, **limits}
 
+    def shown(self, value):
+        """A value of this setting as readers see it."""
+        return f"{value:,.{self.places}f}"
+
+
+class Choice(traitlets.TraitType):
+    """One of a few names that readers pick from a list, with a label.
+
+    Assigning anything else raises ValueError with the setting, the value met and the names.
+    """
+
+    def __init__(self, default, options, label):
+        self.options, self.label = list(options), label
+        super().__init__(default_value=default)
+        self.tag(sync=True)
+
+    def validate(self, obj, value):
+        """The name, or a ValueError."""
+        if not isinstance(value, str) or value not in self.options:
+            raise ValueError(f"{self.name}: {value!r}, expected one of {', '.join(self.options)}")
+        return value
+
+    def spec(self):
+        """What the drawing code needs to know of this list."""
+        return {"name": self.name, "label": self.label, "options": self.options}
+
+    def shown(self, value):
+        """A value of this setting as readers see it."""
+        return value
+
 
 def fill(template, values):
-    """A readout's text: `{key}` and `{key:.2f}` are replaced by values, None by a dash.
+    """A readout's text: `{key}` and `{key:.2f}` are replaced by numbers or words, None by a dash.
 
     >>> fill("{gamma} at {speedup:.2f}×", {"gamma": 8, "speedup": 3.0926})
     '8 at 3.09×'
@@ -61,14 +91,16 @@ def fill(template, values):
 
 
 def _number(value, places):
-    return "–" if value is None else f"{value:.{places}f}" if places else f"{value:,}"
+    if value is None or isinstance(value, str):
+        return value or "–"
+    return f"{value:.{places}f}" if places else f"{value:,}"
 
 
 class Explorer(anywidget.AnyWidget):
     """A widget whose settings are traits and whose `results` are what gets drawn.
 
-    A subclass names its script, title, sliders (class attributes) and readouts, and has
-    `compute(**settings) -> dict`. With a kernel it is a live ipywidget. Its `text/html` twin needs no
+    A subclass names its script, title, sliders and choices (class attributes) and readouts, and has
+    `compute(**settings) -> dict`; `tables` is what its script reads beside the settings. With a kernel it is a live ipywidget. Its `text/html` twin needs no
     kernel: the site's script draws it, and without scripts it is a list of the settings and readouts.
     Raises ValueError for a setting that does not exist or is out of range.
     """
@@ -76,6 +108,7 @@ class Explorer(anywidget.AnyWidget):
     title, readouts = "", ()
     sliders = traitlets.List(read_only=True).tag(sync=True)
     labels = traitlets.Dict(read_only=True).tag(sync=True)
+    tables = traitlets.Dict(read_only=True).tag(sync=True)
     results = traitlets.Dict(read_only=True).tag(sync=True)
 
     def __init_subclass__(cls, **kwargs):
@@ -83,7 +116,8 @@ class Explorer(anywidget.AnyWidget):
             scripts = [_text(name) for name in ("theory.js", "ui.js", f"{cls.script}.js")]
             cls._esm = "\n".join([*scripts, "export default { render };\n"])
             cls._css = _text("explorer.css")
-            cls._settings = tuple(name for name, trait in vars(cls).items() if isinstance(trait, Setting))
+            kinds = (Setting, Choice)
+            cls._settings = tuple(name for name, trait in vars(cls).items() if isinstance(trait, kinds))
         super().__init_subclass__(**kwargs)
 
     def __init__(self, **settings):
@@ -101,7 +135,7 @@ class Explorer(anywidget.AnyWidget):
     @traitlets.default("sliders")
     def _default_sliders(self):
         traits = [self.traits()[name] for name in self._settings]
-        return [trait.spec() for trait in traits if isinstance(trait, Slider)]
+        return [trait.spec() for trait in traits if isinstance(trait, (Slider, Choice))]
 
     @traitlets.default("labels")
     def _default_labels(self):
@@ -124,9 +158,11 @@ class Explorer(anywidget.AnyWidget):
         return {**data, "text/html": self._twin()}, metadata
 
     def _twin(self):
-        props = json.dumps({**self.settings, "sliders": self.sliders, "labels": self.labels}, ensure_ascii=False)
+        props = {**self.settings, "sliders": self.sliders, "labels": self.labels}
+        props = json.dumps({**props, "tables": self.tables} if self.tables else props, ensure_ascii=False)
         props = html.escape(props, quote=False).replace("'", "&#39;")
-        shown = [(slider["label"], f"{self.settings[slider['name']]:,.{slider['places']}f}") for slider in self.sliders]
+        traits = [self.traits()[slider["name"]] for slider in self.sliders]
+        shown = [(trait.label, trait.shown(self.settings[trait.name])) for trait in traits]
         shown += [(label, fill(template, self.results)) for label, template in self.readouts]
         items = "\n".join(f"<li>{html.escape(label)}: {html.escape(value)}</li>" for label, value in shown)
         head = f"<div class=\"specnotes-widget\" data-widget=\"{self.script}\" data-props='{props}'>"

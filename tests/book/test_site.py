@@ -1,5 +1,6 @@
 """The built site in a real browser: no error, nothing from outside, and sliders whose numbers are Python's."""
 
+import dataclasses
 import importlib.util
 import itertools
 import re
@@ -8,16 +9,18 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from specnotes import distributions, rules, theory, toy
+from specnotes import distributions, roofline, rules, theory, toy
 from specnotes.dice import ScriptedDice
-from specnotes.widgets import RuleExplorer, SpeedupExplorer, rule
+from specnotes.roofline import HARDWARE, MODELS, Hardware, ModelShape
+from specnotes.widgets import RooflineExplorer, RuleExplorer, SpeedupExplorer, rule
+from specnotes.widgets.roofline import described
 from specnotes.widgets.base import fill
 from tests.book.conftest import ROOT
 
 JS = ROOT / "specnotes" / "widgets" / "js"
 THEORY = (JS / "theory.js").read_text(encoding="utf-8")
 PHONE = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
-EXPLORERS = {"speedup": SpeedupExplorer, "rule": RuleExplorer}
+EXPLORERS = {"speedup": SpeedupExplorer, "rule": RuleExplorer, "roofline": RooflineExplorer}
 
 
 def page_with(site, pages, script):
@@ -117,7 +120,7 @@ def put(slider, value):
 def explorer_on(page, script):
     """The explorer, its sliders by name, and a function that reads its readouts."""
     box = page.locator(f'[data-widget="{script}"]').first
-    sliders = {name: box.locator(f'input[data-setting="{name}"]') for name in EXPLORERS[script]._settings}
+    sliders = {name: box.locator(f'[data-setting="{name}"]') for name in EXPLORERS[script]._settings}
 
     return box, sliders, box.locator("[data-readout]").all_inner_texts
 
@@ -196,15 +199,66 @@ def test_new_dice_change_what_is_measured_and_nothing_else(visit, site, pages):
     assert (before[0], before[3]) == (after[0], after[3]) and before[1] != after[1]
 
 
+def test_the_roofline_explorer_shows_what_the_package_computes_wherever_it_stands(visit, site, pages):
+    page = visit(page_with(site, pages, "roofline"))
+    box, controls, readouts = explorer_on(page, "roofline")
+    spots = [("A100-80GB-SXM", "7B", 30, 0, 4, 0.8, 0.05), ("H200", "70B", 256, 16384, 16, 1.0, 0.0),
+             ("T4", "13B", 1, 1024, 0, 0.0, 1.0), ("B200", "gpt2", 100, 128, 7, 0.65, 0.1)]
+    for hardware, model, *rest in spots:
+        controls["hardware"].select_option(hardware)
+        controls["model"].select_option(model)
+        settings = dict(zip(("batch", "context", "gamma", "alpha", "c"), rest))
+        for name, value in settings.items():
+            put(controls[name], value)
+        results = RooflineExplorer.compute(hardware, model, **settings)
+        expected = [fill(template, results) for _, template in RooflineExplorer.readouts]
+        assert readouts() == expected, (hardware, model, rest)
+        spoken = box.locator("svg[role=img]").get_attribute("aria-label")
+        assert f"bound by {results['verify']['bound']}" in spoken and f"at batch {settings['batch']}" in spoken
+    assert visit.complaints == []
+
+
+def test_the_lists_of_the_roofline_explorer_work_by_keyboard_alone(visit, site, pages):
+    page = visit(page_with(site, pages, "roofline"))
+    _, controls, _ = explorer_on(page, "roofline")
+    controls["hardware"].focus()
+    page.keyboard.type("L40S")
+    assert controls["hardware"].input_value() == "L40S"
+    page.keyboard.press("Tab")
+    assert controls["model"].evaluate("(select) => select === document.activeElement")
+
+
+def test_the_roofline_explorer_draws_its_points_on_the_roof_and_its_crossover_where_it_is(visit, site, pages):
+    page = visit(page_with(site, pages, "roofline"))
+    box, controls, _ = explorer_on(page, "roofline")
+    controls["hardware"].select_option("A100-80GB-SXM")
+    controls["model"].select_option("7B")
+    for name, value in {"batch": 64, "context": 0, "gamma": 4, "alpha": 0.8, "c": 0.05}.items():
+        put(controls[name], value)
+    place = "(all) => all.map((one) => [one.getAttribute('cx'), one.getAttribute('cy')].map(Number))"
+    (_, high), (_, at_batch) = box.locator(".sn-now").evaluate_all(place)
+    corners = [tuple(map(float, pair.split(","))) for pair in box.locator(".sn-roof").get_attribute("points").split()]
+    assert high == pytest.approx(corners[-1][1], abs=0.2)  # 64 texts of 5 positions are past the ridge: on the flat roof
+    curve = [tuple(map(float, pair.split(","))) for pair in box.locator(".sn-curve").get_attribute("points").split()]
+    crossing = float(box.locator(".sn-cross").get_attribute("x1"))
+    share = (crossing - curve[0][0]) / (curve[-1][0] - curve[0][0])
+    assert 256**share == pytest.approx(312e12 / 2039e9 / 5, rel=0.01)
+    one = float(box.locator(".sn-one").get_attribute("y1"))
+    gained = RooflineExplorer.compute("A100-80GB-SXM", "7B", 64, 0, 4, 0.8, 0.05)
+    height = (one - curve[0][1]) / (gained["curve"][0] - 1)  # of one unit of speed-up
+    assert at_batch == pytest.approx(one - (gained["speedup"] - 1) * height, abs=0.3)
+
+
 @pytest.mark.parametrize("script", sorted(EXPLORERS))
 def test_controls_keep_the_arrow_keys_in_jupyterlab_and_name_themselves(visit, site, pages, script):
     page = visit(page_with(site, pages, script))
     box, sliders, _ = explorer_on(page, script)
-    controls = box.locator("input, button")
+    controls = box.locator("input, button, select")
     assert controls.count() >= 3
     assert controls.evaluate_all("all => all.every((one) => one.hasAttribute('data-lm-suppress-shortcuts'))")
     for slider in EXPLORERS[script]().sliders:
-        assert box.get_by_role("slider", name=slider["label"], exact=True).count() == 1
+        role = "combobox" if "options" in slider else "slider"
+        assert box.get_by_role(role, name=slider["label"], exact=True).count() == 1
 
 
 @pytest.mark.parametrize("script", sorted(EXPLORERS))
@@ -214,8 +268,8 @@ def test_without_scripts_a_reader_still_sees_settings_and_readouts(visit, site, 
     box = page.locator(f'[data-widget="{script}"]').first
     assert explorer.title in box.inner_text()
     items = box.locator("li").all_inner_texts()
-    assert len(items) == 7
-    assert [item.split(": ")[0] for item in items[3:]] == [label for label, _ in explorer.readouts]
+    labels = [slider["label"] for slider in explorer().sliders] + [label for label, _ in explorer.readouts]
+    assert [item.rsplit(": ", 1)[0] for item in items] == labels
 
 
 COLOURS = """(boxes) => boxes.map((box) => {
@@ -272,7 +326,31 @@ def scripts_of(n, length):
 
 
 PAIRS = list(itertools.product(ROWS, ROWS))
+CARDS = [dataclasses.asdict(card) for card in HARDWARE.values()]
+SHAPES = [dataclasses.asdict(shape) for shape in MODELS.values()]
+PLACES = [(1, 0), (8, 512), (31, 0), (64, 2048), (256, 16384)]  # batch, context
+
+
+def of_records(function):
+    """The function, called with a card and a shape that come as dicts."""
+    return lambda card, shape, *rest: function(Hardware(**card), ModelShape(**shape), *rest)
+
+
+def _speculation(card, shape, alpha, gamma, batch, context, c):
+    return roofline.speculation_speedup(card, shape, alpha, gamma, batch, context, c=c)
+
+
+def on_the_roofline(*middle):
+    """Calls (card, shape, ...) for every card and shape; each of `middle` is a list of tuples that are chained."""
+    chained = (sum(parts, ()) for parts in itertools.product(*middle))
+    return [(card, shape, *rest) for rest in chained for card in CARDS for shape in SHAPES]
+
+
 PARITY = {
+    "stepOf": (of_records(lambda *call: described(roofline.step(*call))), on_the_roofline([(1,), (5,), (17,)], PLACES)),
+    "freePositions": (of_records(roofline.free_positions), on_the_roofline(PLACES)),
+    "crossoverBatch": (of_records(roofline.crossover_batch), on_the_roofline([(1,), (5,), (17,)], [(0,), (900,), (9000,)])),
+    "speculationSpeedup": (of_records(_speculation), on_the_roofline([(0.0, 3), (0.8, 4), (1.0, 16)], PLACES, [(0,), (0.05,)])),
     "expectedTokens": (theory.expected_tokens, itertools.product(UNIT, range(17))),
     "tokensDistribution": (theory.tokens_distribution, itertools.product(UNIT, range(17))),
     "speedup": (theory.speedup, itertools.product(UNIT, range(17), [0, 0.05, 0.3, 1])),
@@ -313,14 +391,14 @@ def plain(value):
 
 
 def same(one, other):
-    """Whether two results agree: numbers within 1e-12, everything else exactly."""
+    """Whether two results agree: numbers within 1e-12, relative where they are large, everything else exactly."""
     if isinstance(one, dict):
         return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list):
         return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, (str, bool, np.bool_)):
         return one == other
-    return abs(one - other) <= 1e-12
+    return one == other or abs(one - other) <= 1e-12 * max(1, abs(one))
 
 
 @pytest.mark.parametrize("name", sorted(PARITY))

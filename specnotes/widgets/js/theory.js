@@ -1,4 +1,4 @@
-// The kernel's stand-in on a page without one: closed forms and the accept/reject rule at one position.
+// The kernel's stand-in on a page without one: closed forms, the roofline, and the accept/reject rule at one position.
 // Each function repeats a Python function of the package, operation for operation, and is compared with it.
 
 function expectedTokens(alpha, gamma) {
@@ -23,6 +23,45 @@ function bestGamma(alpha, c, maxGamma) {
     if (gain - best[1] > 1e-12) best = [gamma, gain];
   }
   return best;
+}
+
+function stepOf(hardware, model, positions, batch, context) {
+  const kv_bytes = batch * context * (2 * model.layers * model.kv_width * model.bytes_per_weight);
+  const weight_bytes = model.parameters * model.bytes_per_weight;
+  const flops = batch * positions * (2 * model.parameters + 4 * model.layers * model.width * context);
+  const bytes = weight_bytes + kv_bytes;
+  const weights_seconds = weight_bytes / hardware.bandwidth_bytes_per_s;
+  const kv_seconds = kv_bytes / hardware.bandwidth_bytes_per_s;
+  const compute_seconds = flops / hardware.peak_flop_per_s;
+  const memory_seconds = weights_seconds + kv_seconds;
+  const seconds = Math.max(memory_seconds, compute_seconds);
+  return {
+    flops, bytes, weights_seconds, kv_seconds, compute_seconds, memory_seconds, seconds,
+    fits: bytes <= hardware.capacity_bytes, bound: memory_seconds >= compute_seconds ? "memory" : "compute",
+    intensity: flops / bytes, flop_per_s: flops / seconds,
+  };
+}
+
+function freePositions(hardware, model, batch, context) {
+  const one = stepOf(hardware, model, 1, batch, context);
+  let most = Math.max(1, Math.floor(one.memory_seconds / one.compute_seconds) + 1);
+  while (most > 1 && stepOf(hardware, model, most, batch, context).bound === "compute") most -= 1;
+  return most;
+}
+
+function crossoverBatch(hardware, model, positions, context) {
+  const each = 2 * model.parameters + 4 * model.layers * model.width * context;
+  const arithmetic = (positions * each) / hardware.peak_flop_per_s;
+  const kv_bytes = context * (2 * model.layers * model.kv_width * model.bytes_per_weight);
+  const gained = arithmetic - kv_bytes / hardware.bandwidth_bytes_per_s;
+  const reading = (model.parameters * model.bytes_per_weight) / hardware.bandwidth_bytes_per_s;
+  return gained > 0 ? reading / gained : Infinity;
+}
+
+function speculationSpeedup(hardware, model, alpha, gamma, batch, context, c) {
+  const plain = stepOf(hardware, model, 1, batch, context).seconds;
+  const verify = stepOf(hardware, model, gamma + 1, batch, context).seconds;
+  return expectedTokens(alpha, gamma) / (gamma * c + verify / plain);
 }
 
 function softmax(logits) {

@@ -1,7 +1,8 @@
-// What both explorers draw with: sliders, readouts and a figure. `model` is anywidget's, or the page's stand-in.
+// What the explorers draw with: sliders, lists, readouts and a figure. `model` is anywidget's, or the page's stand-in.
 
 function fixed(value, places) {
   if (value === null || value === undefined) return "–";
+  if (typeof value === "string") return value;
   const halves = value * 2 ** (places + 1); // an odd integer only where the decimal is an exact tie
   const tie = places > 0 && Number.isInteger(halves) && halves % 2 !== 0;
   const scaled = value * 10 ** places;
@@ -48,6 +49,19 @@ function sliderControl(model, spec) {
   });
   const name = node("span", { class: "sn-name" }, spec.label);
   return { element: node("label", { class: "sn-slider" }, name, input, output), show };
+}
+
+function choiceControl(model, spec) {
+  const about = { "aria-label": spec.label, "data-setting": spec.name, ...OWN_KEYS };
+  const select = node("select", about, ...spec.options.map((name) => node("option", { value: name }, name)));
+  const show = () => { select.value = model.get(spec.name); };
+  select.addEventListener("change", () => {
+    model.set(spec.name, select.value);
+    model.save_changes();
+    show();
+  });
+  const name = node("span", { class: "sn-name" }, spec.label);
+  return { element: node("label", { class: "sn-choice" }, name, select), show };
 }
 
 function cards(labels) {
@@ -101,7 +115,8 @@ function ticks(top, most) {
 // Builds the explorer into `el`; returns a function that takes it down.
 function mount({ model, el }, { legend, draw, extras = [] }) {
   const labels = model.get("labels");
-  const controls = model.get("sliders").map((spec) => ({ ...sliderControl(model, spec), name: spec.name }));
+  const controls = model.get("sliders").map((spec) =>
+    ({ ...(spec.options ? choiceControl : sliderControl)(model, spec), name: spec.name }));
   const readouts = cards(labels);
   const picture = figure(legend, draw);
   const spoken = node("p", { class: "sn-spoken", role: "status" });
