@@ -3,9 +3,9 @@
 Start reading at `GPT2.forward`: embed, then in each layer attention and a small network, then unembed.
 In the comments d is the width, h the number of heads, n the new rows, m all rows so far, V the vocabulary.
 
-Each weight matrix [inputs, outputs] is stored as blocks of columns, [outputs / 64, inputs, 64]. A product with
-one to nine rows then takes little longer than with one row, because each block goes through BLAS's kernel
-for small matrices; with the plain layout, checking four drafts would cost two decode steps.
+What makes it fast: a product with few rows is cut along its inner dimension (`Affine`), so that checking four
+drafts takes little longer than one decode step; constant factors are folded into the weights (`make_layer`);
+and all weights lie in one piece of memory (`Arena`).
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,13 @@ import numpy as np
 
 from specnotes.language_model import Output
 
-BLOCK = 64
 PREFILL_ROWS = 128
+SMALL_PRODUCT = 10**6  # multiply-adds: below, OpenBLAS has a kernel that reads the weights as they lie
+SLICE_ROWS = 256  # most rows of W in one slice, and for matrices of more than LARGE entries, which come from memory:
+LARGE, LARGE_SLICE_ROWS, LARGE_SLICE = 2**19, 64, 147_456  # most rows, most entries of a slice
+PADDED = {3: 4, 7: 8}  # rows that the kernel computes more slowly than one row more
+FEW_ROWS = 24  # from here on one ordinary product is faster
+WIDEST = 3072  # columns of one piece of the unembedding
 
 
 @dataclass(frozen=True)
@@ -86,37 +91,79 @@ def random_tensors(config, seed, scale=0.02):
     return tensors
 
 
-class Affine:
-    """x W + b with W [inputs, outputs] stored as blocks of columns, [blocks, inputs, block].
+class Arena:
+    """One piece of memory that holds many arrays, each at a multiple of 64 bytes.
 
-    >>> Affine(np.eye(3), np.ones(3), np.float64)(np.array([[1.0, 2.0, 3.0]])).tolist()
+    The system maps one large array with large pages, which saves a quarter of the time of a decode step.
+    Raises ValueError when it is full.
+
+    >>> Arena(16, np.float64).place(np.eye(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    def __init__(self, size, dtype):
+        self._line = 64 // np.dtype(dtype).itemsize
+        memory = np.empty(size + self._line, dtype)
+        skip = -memory.ctypes.data // memory.itemsize % self._line
+        self._memory, self._used = memory[skip : skip + size], 0
+
+    def room(self, array):
+        """Entries that an array takes, the gap up to the next multiple of 64 bytes included."""
+        return -(-array.size // self._line) * self._line
+
+    def place(self, array):
+        """A copy of the array inside the arena."""
+        begin, end = self._used, self._used + array.size
+        if end > len(self._memory):
+            raise ValueError(f"array: {array.size} entries, expected at most {len(self._memory) - begin}")
+        self._used += self.room(array)
+        copy = self._memory[begin:end].reshape(array.shape)
+        copy[...] = array
+        return copy
+
+
+class Affine:
+    """x W + b with W [inputs, outputs], quick for a few rows of x as well as for one and for many.
+
+    A product with 2 to 23 rows is cut along its inner dimension into slices small enough for BLAS's
+    small-matrix kernel, and the partial products are summed. The slices are views of the one W. In one ordinary
+    product BLAS would first copy W into another order, and four rows would cost more than twice one row.
+
+    >>> Affine(np.eye(3), np.ones(3))(np.array([[1.0, 2.0, 3.0]])).tolist()
     [[2.0, 3.0, 4.0]]
     """
 
-    def __init__(self, weight, bias, dtype, block=BLOCK):
+    def __init__(self, weight, bias):
+        self.weight, self.bias = weight, bias
         inputs, outputs = weight.shape
-        self.outputs, self.blocks = outputs, -(-outputs // block)
-        padded = np.zeros((inputs, self.blocks * block), dtype)  # a last block that is not full ends in zeros
-        padded[:, :outputs] = weight
-        columns = padded.reshape(inputs, self.blocks, block)  # [inputs, outputs] -> [inputs, blocks, block]
-        self.weight = np.ascontiguousarray(columns.transpose(1, 0, 2))  # [blocks, inputs, block]
-        padded_bias = np.zeros(self.blocks * block, dtype)
-        padded_bias[:outputs] = bias
-        self.bias = padded_bias.reshape(self.blocks, 1, block)  # one row for all n
-
-    def split(self, x):
-        """The product by blocks: [n, inputs] -> [blocks, n, block]."""
-        n = len(x)
-        if n == 1:
-            x = np.concatenate((x, x))  # with a single row NumPy would leave the kernel for small matrices
-        y = np.matmul(x, self.weight)  # [n, inputs] @ [blocks, inputs, block] -> [blocks, n, block]
-        y += self.bias
-        return y[:, :n]
+        sizes = {n: slice_size(n, inputs, outputs) for n in range(2, FEW_ROWS)}
+        self._slices = {n: weight.reshape(-1, size, outputs) for n, size in sizes.items() if size < inputs}
 
     def __call__(self, x):
         """The product: [n, inputs] -> [n, outputs]."""
-        y = self.split(x)  # [blocks, n, block]
-        return y.transpose(1, 0, 2).reshape(len(x), -1)[:, : self.outputs]
+        n = len(x)
+        if n in PADDED:
+            x = np.concatenate((x, x[: PADDED[n] - n]))
+        slices = self._slices.get(len(x))
+        if slices is None:
+            y = x @ self.weight
+        else:
+            parts = x.reshape(len(x), -1, slices.shape[1]).transpose(1, 0, 2)  # [n, inputs] -> [slices, n, size]
+            y = np.add.reduce(np.matmul(parts, slices), axis=0)  # [slices, n, outputs] -> [n, outputs]
+        y += self.bias
+        return y[:n]
+
+
+def slice_size(rows, inputs, outputs):
+    """The largest divisor of `inputs` that keeps a product of `rows` rows small; `inputs` itself where none does.
+
+    >>> slice_size(4, 768, 3072), slice_size(4, 256, 512), slice_size(4, 7, 200_000)
+    (48, 256, 7)
+    """
+    most = min(SLICE_ROWS, SMALL_PRODUCT // (rows * outputs))
+    if inputs * outputs > LARGE:
+        most = min(most, LARGE_SLICE_ROWS, LARGE_SLICE // outputs)
+    return max((size for size in range(2, most + 1) if inputs % size == 0), default=inputs)
 
 
 @dataclass(frozen=True)
@@ -129,61 +176,75 @@ class Layer:
     narrow: Affine
 
 
-def make_layer(tensors, config, dtype):
-    """One layer from its twelve tensors, with two folds that save passes over the data.
+def make_layer(tensors, config, place):
+    """One layer from its twelve tensors, with four folds that save passes over the data.
 
-    LayerNorm's gain g and shift b move into the product that follows: (z g + b) W + c = z (g W) + (b W + c).
+    LayerNorm's gain g, shift b and factor sqrt(d) move into the product that follows:
+    (sqrt(d) z g + b) W + c = z (sqrt(d) g W) + (b W + c).
     Attention's 1 / sqrt(d / h) moves into the columns that make the queries.
+    GELU's constants move into the products around it, see `gelu`.
+    What mix and narrow add to the hidden states has its mean taken out, so that LayerNorm finds it gone: `center`.
     """
     t = {name: np.asarray(tensor, np.float64) for name, tensor in tensors.items()}
-    head = config.width // config.heads
     scale = np.ones(3 * config.width)  # [3d]: queries, keys, values
-    scale[: config.width] = head**-0.5
-    qkv, qkv_bias = _fold(t["ln_1.weight"], t["ln_1.bias"], t["attn.c_attn.weight"], t["attn.c_attn.bias"])
-    up, up_bias = _fold(t["ln_2.weight"], t["ln_2.bias"], t["mlp.c_fc.weight"], t["mlp.c_fc.bias"])
-    return Layer(
-        attend=Affine(qkv * scale, qkv_bias * scale, dtype, block=head),
-        mix=Affine(t["attn.c_proj.weight"], t["attn.c_proj.bias"], dtype),
-        widen=Affine(up, up_bias, dtype),
-        narrow=Affine(t["mlp.c_proj.weight"], t["mlp.c_proj.bias"], dtype),
-    )
+    scale[: config.width] = (config.width // config.heads) ** -0.5
+    qkv = _fold(t["ln_1.weight"], t["ln_1.bias"], t["attn.c_attn.weight"], t["attn.c_attn.bias"])
+    up = _fold(t["ln_2.weight"], t["ln_2.bias"], t["mlp.c_fc.weight"], t["mlp.c_fc.bias"])
+    products = {
+        "attend": [part * scale for part in qkv],
+        "mix": [center(t["attn.c_proj.weight"]), center(t["attn.c_proj.bias"])],
+        "widen": [part * GELU_INNER for part in up],
+        "narrow": [center(t["mlp.c_proj.weight"]) / (2 * GELU_INNER), center(t["mlp.c_proj.bias"])],
+    }
+    return Layer(**{name: Affine(place(weight), place(bias)) for name, (weight, bias) in products.items()})
 
 
 def _fold(gain, shift, weight, bias):
-    return gain[:, None] * weight, shift @ weight + bias  # [d, outputs], [outputs]
+    return len(gain) ** 0.5 * gain[:, None] * weight, shift @ weight + bias  # [d, outputs], [outputs]
+
+
+def center(x):
+    """Rows [..., d] less their means. LayerNorm would subtract the mean anyway, so nothing it returns changes.
+
+    >>> center(np.array([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
+    return x - x.mean(axis=-1, keepdims=True)
 
 
 def normalize(x, epsilon):
-    """LayerNorm without gain and shift: rows [n, d] of mean 0 and variance 1.
+    """LayerNorm without gain and shift, less a factor sqrt(d), for rows [n, d] of mean 0: their length becomes 1.
 
+    The variance of such a row is |x|^2 / d; the factor sqrt(d) is in the weights of the next product.
     Source: Ba et al. 2016, section 3.
 
-    >>> normalize(np.array([[1.0, 3.0]]), 0.0).tolist()
-    [[-1.0, 1.0]]
+    >>> normalize(np.array([[-3.0, 4.0]]), 0.0).tolist()
+    [[-0.6, 0.8]]
     """
-    d = x.shape[-1]
-    z = x - x.sum(axis=-1, keepdims=True) / d  # [n, d]
-    variance = (z * z).sum(axis=-1, keepdims=True) / d  # [n, 1]
-    z /= np.sqrt(variance + epsilon)
-    return z
+    length = np.add.reduce(x * x, axis=-1, keepdims=True)  # [n, 1], squared
+    length += epsilon * x.shape[-1]
+    return x / np.sqrt(length, out=length)
 
 
-def gelu(x):
-    """GPT-2's activation, x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), elementwise.
+GELU_INNER = (2 / np.pi) ** 0.5
 
-    Source: Hendrycks and Gimpel 2016, section 2.
+
+def gelu(y):
+    """GPT-2's activation with its constants folded away: y = sqrt(2 / pi) x to sqrt(8 / pi) gelu(x), elementwise.
+
+    gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), and the argument of tanh is
+    y (1 + 0.044715 pi / 2 y^2). Source: Hendrycks and Gimpel 2016, section 2.
 
     >>> gelu(np.array([0.0])).tolist()
     [0.0]
     """
-    inner = x * x  # [n, 4d], and so for every line below: each works in place
-    inner *= 0.044715 * (2 / np.pi) ** 0.5
-    inner += (2 / np.pi) ** 0.5
-    inner *= x
+    inner = y * y  # [n, 4d], and so for every line below: each works in place
+    inner *= 0.044715 * np.pi / 2
+    inner += 1
+    inner *= y
     np.tanh(inner, out=inner)
     inner += 1
-    inner *= x
-    inner *= 0.5
+    inner *= y
     return inner
 
 
@@ -193,9 +254,9 @@ def softmax(scores):
     >>> softmax(np.array([[0.0, 0.0]])).tolist()
     [[0.5, 0.5]]
     """
-    scores -= scores.max(axis=-1, keepdims=True)
+    scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
     np.exp(scores, out=scores)
-    scores /= scores.sum(axis=-1, keepdims=True)
+    scores /= np.add.reduce(scores, axis=-1, keepdims=True)
     return scores
 
 
@@ -228,16 +289,26 @@ class GPT2:
         return cls(config, random_tensors(config, seed), dtype)
 
     def _load(self, tensors):
-        self._embedding = tensors["wte.weight"].astype(self.dtype)  # [V, d]
-        self._places = tensors["wpe.weight"].astype(self.dtype)  # [max_length, d]
+        arena = Arena(self._entries(), self.dtype)
+        place = arena.place
+        self._embedding = place(center(tensors["wte.weight"].astype(np.float64)))  # [V, d]
+        self._places = place(center(tensors["wpe.weight"].astype(np.float64)))  # [max_length, d]
         names = [name.removeprefix("h.0.") for name in self.config.shapes if name.startswith("h.0.")]
         self._layers = [
-            make_layer({name: tensors[f"h.{index}.{name}"] for name in names}, self.config, self.dtype)
+            make_layer({name: tensors[f"h.{index}.{name}"] for name in names}, self.config, place)
             for index in range(self.config.layers)
         ]
-        self._gain, self._shift = tensors["ln_f.weight"].astype(self.dtype), tensors["ln_f.bias"].astype(self.dtype)
-        head = tensors["wte.weight" if self.config.tied else "lm_head.weight"]  # [V, d]
-        self._unembed = Affine(head.T, 0.0, self.dtype)
+        self._gain = place(self.config.width**0.5 * tensors["ln_f.weight"].astype(np.float64))  # [d]
+        self._shift = place(tensors["ln_f.bias"])  # [d]
+        head = tensors["wte.weight" if self.config.tied else "lm_head.weight"].T  # [d, V]
+        starts = range(0, self.vocab_size, WIDEST)
+        self._heads = [Affine(place(head[:, start : start + WIDEST]), 0.0) for start in starts]  # [d, <= WIDEST] each
+
+    def _entries(self):
+        """Room for every weight, and for a second embedding where one table serves both ends."""
+        sizes = [int(np.prod(shape)) for shape in self.config.shapes.values()]
+        again = self.vocab_size * self.config.width if self.config.tied else 0
+        return sum(sizes) + again + 16 * (len(sizes) + self.vocab_size // WIDEST + 1)
 
     def _allocate(self):
         rows, heads = self.max_length, self.config.heads
@@ -268,7 +339,7 @@ class GPT2:
             part = slice(first, min(first + PREFILL_ROWS, n))
             features[part] = self._hidden(tokens[part], start + part.start, start + part.stop)
         self._start, self._length = start, start + n
-        logits = self._unembed(features[-1:] if last_only else features)  # [n, d] -> [n, V]
+        logits = self._unembed(features[-1:] if last_only else features)
         return Output(logits, features)
 
     def _hidden(self, tokens, start, end):
@@ -281,17 +352,20 @@ class GPT2:
             x += layer.narrow(wide)  # [n, 4d] -> [n, d]
         return normalize(x, self.config.epsilon) * self._gain + self._shift  # [n, d]
 
+    def _unembed(self, features):
+        parts = [head(features) for head in self._heads]  # [n, d] -> [n, <= WIDEST] each
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)  # [n, V]
+
     def _attend(self, layer, index, z, start, end, mask):
-        heads = self.config.heads
-        qkv = layer.attend.split(z)  # [n, d] -> [3h, n, d/h]
-        self._keys[index, :, start:end] = qkv[heads : 2 * heads]
-        self._values[index, :, start:end] = qkv[2 * heads :]
+        n, heads = len(z), self.config.heads
+        qkv = layer.attend(z).reshape(n, 3, heads, -1).transpose(1, 2, 0, 3)  # [n, 3d] -> [3, h, n, d/h]
+        self._keys[index, :, start:end], self._values[index, :, start:end] = qkv[1], qkv[2]
         keys, values = self._keys[index, :, :end], self._values[index, :, :end]  # [h, m, d/h]
-        scores = np.matmul(qkv[:heads], keys.transpose(0, 2, 1))  # [h, n, d/h] @ [h, d/h, m] -> [h, n, m]
+        scores = np.matmul(qkv[0], keys.transpose(0, 2, 1))  # [h, n, d/h] @ [h, d/h, m] -> [h, n, m]
         if mask is not None:
             scores[:, :, -mask.shape[1] :] += mask  # [n, m], or [n, n] where all older rows are visible
         mixed = np.matmul(softmax(scores), values)  # [h, n, m] @ [h, m, d/h] -> [h, n, d/h]
-        return layer.mix(mixed.transpose(1, 0, 2).reshape(len(z), -1))  # [n, d] -> [n, d]
+        return layer.mix(mixed.transpose(1, 0, 2).reshape(n, -1))  # [n, d] -> [n, d]
 
     def _mask(self, start, end):
         """What new rows may not see as -inf, to be added to scores: None, [n, n] or [n, m]."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specnotes.gpt2 import GPT2, Affine, Config, gelu, normalize, random_tensors
+from specnotes.gpt2 import GPT2, Affine, Arena, Config, center, gelu, normalize, random_tensors
 from specnotes.language_model import LanguageModel
 from specnotes.pair import read_model
 from specnotes.tree import depths
@@ -252,21 +252,39 @@ def test_gpt2_has_the_published_number_of_parameters():
     assert round(Config(50257, 1024, 768, 12, 12).parameters / 1e6) == 124
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5])
-@pytest.mark.parametrize("outputs", [1, 63, 64, 65, 130])
-def test_the_blocked_product_is_the_product(rows, outputs):
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 12, 23, 24, 40])
+@pytest.mark.parametrize(("inputs", "outputs"), [(7, 5), (64, 1), (96, 130), (768, 3072), (60, 5000)])
+def test_the_sliced_product_is_the_product(rows, inputs, outputs):
     rng = np.random.default_rng(0)
-    x, weight, bias = rng.normal(size=(rows, 7)), rng.normal(size=(7, outputs)), rng.normal(size=outputs)
-    np.testing.assert_allclose(Affine(weight, bias, np.float64)(x), x @ weight + bias, **EXACT)
+    x, weight, bias = rng.normal(size=(rows, inputs)), rng.normal(size=(inputs, outputs)), rng.normal(size=outputs)
+    np.testing.assert_allclose(Affine(weight, bias)(x), x @ weight + bias, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(256, 1024), (1024, 256), (256, 512), (768, 3072), (3072, 768)])
+def test_two_to_nine_rows_are_cut_into_slices_that_share_the_weights_memory(inputs, outputs):
+    product = Affine(np.zeros((inputs, outputs), np.float32), 0.0)
+    for rows in range(2, 10):
+        slices = product._slices.get(rows, product.weight[None])
+        assert np.shares_memory(slices, product.weight)
+        assert slices.shape[1] * outputs * rows <= 10**6
 
 
 def test_gelu_and_layer_norm_follow_their_definitions():
     x = np.linspace(-4, 4, 9)
     expected = [0.5 * v * (1 + np.tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))) for v in x]
-    np.testing.assert_allclose(gelu(x), expected, **EXACT)
-    z = normalize(np.random.default_rng(0).normal(3, 2, (4, 50)), 0.0)
+    np.testing.assert_allclose(gelu((2 / np.pi) ** 0.5 * x) / (8 / np.pi) ** 0.5, expected, **EXACT)
+    z = 50**0.5 * normalize(center(np.random.default_rng(0).normal(3, 2, (4, 50))), 0.0)
     np.testing.assert_allclose(z.mean(axis=1), 0, atol=1e-12)
     np.testing.assert_allclose(z.std(axis=1), 1, atol=1e-12)
+
+
+def test_an_arena_gives_aligned_copies_until_it_is_full():
+    arena = Arena(32, np.float64)
+    first, second = arena.place(np.ones(3)), arena.place(np.zeros((2, 4)))
+    assert first.tolist() == [1, 1, 1] and second.shape == (2, 4)
+    assert first.ctypes.data % 64 == second.ctypes.data % 64 == 0
+    with pytest.raises(ValueError, match="array: 17 entries, expected at most 16"):
+        arena.place(np.zeros(17))
 
 
 def test_two_models_of_one_seed_are_the_same_and_share_nothing():

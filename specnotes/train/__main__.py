@@ -13,9 +13,10 @@ from specnotes.train import corpus, export, stages, tokens
 from specnotes.train.loop import Recipe
 from specnotes.train.model import GPT2, Shape
 
-TARGET = Shape(layers=6, width=256, heads=4)
-DRAFT = Shape(layers=1, width=128, heads=2)
-TARGET_ROWS, TARGET_RATE = 4, 2e-3
+VOCABULARY = 512
+TARGET = Shape(layers=8, width=256, heads=4, vocab_size=VOCABULARY)
+DRAFT = Shape(layers=1, width=128, heads=2, vocab_size=VOCABULARY)
+TARGET_ROWS, TARGET_RATE = 8, 2e-3
 DRAFT_ROWS, DRAFT_RATE = 4, 3e-3
 TARGET_SHARE, DRAFT_SHARE = 0.72, 0.20  # the rest goes into sampling, about 2,000 tokens a second, and the report
 SAMPLED_PASSES = 4  # how often the draft sees each sampled token

@@ -34,12 +34,22 @@ class Recipe:
         return self.peak_rate * (self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * done)) / 2)
 
 
-def optimizer_for(model, recipe):
-    """AdamW that decays matrices and leaves biases and LayerNorm alone."""
-    matrices = [p for p in model.parameters() if p.ndim == 2]
+def optimizers_for(model, recipe):
+    """Muon for the matrices of the layers, AdamW for embeddings, biases and LayerNorms (undecayed where 1-D).
+
+    Muon makes each update orthogonal, so all directions of a matrix learn at one pace; its step is scaled
+    to the size of AdamW's, and both follow one schedule. Source: Liu et al. 2025, Muon is Scalable, section 2.
+    """
+    inner = [p for name, p in model.named_parameters() if p.ndim == 2 and ".h." in name]
+    embeddings = [p for name, p in model.named_parameters() if p.ndim == 2 and ".h." not in name]
     vectors = [p for p in model.parameters() if p.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.peak_rate, betas=(0.9, 0.95))
+    groups = [{"params": embeddings, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [
+        torch.optim.Muon(
+            inner, lr=recipe.peak_rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(groups, lr=recipe.peak_rate, betas=(0.9, 0.99)),
+    ]
 
 
 def save(state, path):
@@ -59,15 +69,15 @@ def train(model, loss_at, recipe, checkpoint, evaluate, *, every=250, save_secon
     `stop_at` ends the call early after that many steps, with a checkpoint. Raises ValueError when the
     checkpoint was written under another recipe.
     """
-    optimizer, step, history, recent, seconds = optimizer_for(model, recipe), 0, [], [], 0.0
+    optimizers, step, history, recent, seconds = optimizers_for(model, recipe), 0, [], [], 0.0
     if Path(checkpoint).exists():
-        step, history, recent, seconds = _restore(model, optimizer, recipe, checkpoint)
+        step, history, recent, seconds = _restore(model, optimizers, recipe, checkpoint)
     saved = time.monotonic()
     began = saved - seconds
     end = recipe.steps if stop_at is None else min(stop_at, recipe.steps)
     bar = tqdm(total=recipe.steps, initial=step, disable=None, unit="step")
     while step < end:
-        recent.append(_take_step(model, optimizer, loss_at, recipe, step))
+        recent.append(_take_step(model, optimizers, loss_at, recipe, step))
         step += 1
         bar.update()
         seconds = time.monotonic() - began
@@ -76,21 +86,22 @@ def train(model, loss_at, recipe, checkpoint, evaluate, *, every=250, save_secon
             recent = []
             say(f"step {step}/{recipe.steps}, {seconds:.0f} s: {_line(history[-1])}")
         if step == end or time.monotonic() - saved > save_seconds:
-            save(_state(model, optimizer, recipe, step, history, recent, seconds), checkpoint)
+            save(_state(model, optimizers, recipe, step, history, recent, seconds), checkpoint)
             saved = time.monotonic()
     bar.close()
     return history, seconds
 
 
-def _take_step(model, optimizer, loss_at, recipe, step):
-    for group in optimizer.param_groups:
+def _take_step(model, optimizers, loss_at, recipe, step):
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["lr"] = recipe.rate(step)
     model.train()
-    optimizer.zero_grad(set_to_none=True)
+    model.zero_grad(set_to_none=True)
     loss = loss_at(step)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
-    optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
     return loss.item()
 
 
@@ -98,10 +109,10 @@ def _line(entry):
     return ", ".join(f"{name} {value:.4f}" for name, value in entry.items() if name != "step")
 
 
-def _state(model, optimizer, recipe, step, history, recent, seconds):
+def _state(model, optimizers, recipe, step, history, recent, seconds):
     return {
         "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "recipe": asdict(recipe),
         "step": step,
         "history": history,
@@ -110,10 +121,11 @@ def _state(model, optimizer, recipe, step, history, recent, seconds):
     }
 
 
-def _restore(model, optimizer, recipe, checkpoint):
+def _restore(model, optimizers, recipe, checkpoint):
     state = torch.load(checkpoint, weights_only=True)
     if state["recipe"] != asdict(recipe):
         raise ValueError(f"checkpoint: {checkpoint} was written under {state['recipe']}, expected {asdict(recipe)}")
     model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
+    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
     return state["step"], state["history"], state["recent"], state["seconds"]
