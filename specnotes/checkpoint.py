@@ -14,7 +14,7 @@ from specnotes.gpt2 import GPT2, Config
 
 CHECKSUMS = "SHA256SUMS"
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-TOKENIZER, BPE = "tokenizer.json", ("vocab.json", "merges.txt")
+TOKENIZER, BPE, ADDED = "tokenizer.json", ("vocab.json", "merges.txt"), "added_tokens.json"
 ENDOFTEXT = "<|endoftext|>"
 FLOATS = ("F16", "F32", "F64", "BF16")
 
@@ -217,8 +217,8 @@ def read_tokenizer(folder):
     try:
         tokenizer = Tokenizer.from_file(str(path)) if path.is_file() else _byte_level(Path(folder))
     except Exception as error:  # the library raises plain Exception
-        path = path if path.is_file() else path.with_name(BPE[0])
-        raise ValueError(f"{path}: {error}, expected a tokenizer of the tokenizers library") from error
+        source = path if path.is_file() else f"{folder}: {', '.join((*BPE, ADDED))}"
+        raise ValueError(f"{source}: {error}, expected a tokenizer of the tokenizers library") from error
     # A prompt is never cut or filled up, whatever the file was saved with.
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -232,12 +232,12 @@ def _byte_level(folder):
     tokenizer.decoder = decoders.ByteLevel()
     if tokenizer.token_to_id(ENDOFTEXT) is not None:
         tokenizer.add_special_tokens([AddedToken(ENDOFTEXT, normalized=False)])
-    added = folder / "added_tokens.json"
+    added = folder / ADDED
     later = json.loads(added.read_text(encoding="utf-8")) if added.is_file() else {}
     for token, expected in sorted(later.items(), key=lambda entry: entry[1]):
         tokenizer.add_tokens([token])
         if tokenizer.token_to_id(token) != expected:
-            raise ValueError(f"added_tokens.json: {token!r} would get id {tokenizer.token_to_id(token)}, expected {expected}")
+            raise ValueError(f"{token!r} would get id {tokenizer.token_to_id(token)}, expected {expected!r}")
     return tokenizer
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 
 from specnotes.checkpoint import (
-    BPE, CONFIG, INDEX, TOKENIZER, WEIGHTS, check_files, check_sums, read_config, read_model, read_tokenizer, shard_names,
+    ADDED, BPE, CONFIG, INDEX, TOKENIZER, WEIGHTS, check_files, check_sums, read_config, read_model, read_tokenizer,
+    shard_names,
 )
 from specnotes.gpt2 import GPT2
 
@@ -91,7 +92,7 @@ def fetch(name):
     folder = _download(name, None, [CONFIG, INDEX, TOKENIZER])
     read_config(folder)
     weights = shard_names(folder / INDEX) if (folder / INDEX).is_file() else [WEIGHTS]
-    words = [] if (folder / TOKENIZER).is_file() else [*BPE, "added_tokens.json"]
+    words = [] if (folder / TOKENIZER).is_file() else [*BPE, ADDED]
     # The cache names the folder after the commit: both downloads are of one version.
     return _download(name, folder.name, [*weights, *words])
 
@@ -107,4 +108,4 @@ def _download(name, revision, files):
     except RepositoryNotFoundError as error:
         raise ValueError(f"no folder {name!r}, and no public model of that name on the hub") from error
     except Exception as error:  # errors of the name, the network, the hub and the disk have no base in common
-        raise ValueError(f"no folder {name!r}, and the hub gave no such model: {error}") from error
+        raise ValueError(f"no folder {name!r}, and the hub gave nothing: {error}") from error

@@ -151,9 +151,9 @@ def test_what_was_fetched_once_needs_no_network(hub, tmp_path):
 
 @pytest.mark.parametrize(("names", "settings", "words"), [
     (("nobody/nothing",), {}, "target: no folder 'nobody/nothing', and no public model of that name"),
-    (("gpt2-medium",), {"HF_HUB_OFFLINE": "1"}, "target: no folder 'gpt2-medium', and the hub gave no such model"),
-    (("gpt2-medium",), {"HF_ENDPOINT": "http://127.0.0.1:9"}, "target: no folder 'gpt2-medium', and the hub gave no"),
-    (("a--b",), {}, "target: no folder 'a--b', and the hub gave no such model"),
+    (("gpt2-medium",), {"HF_HUB_OFFLINE": "1"}, "target: no folder 'gpt2-medium', and the hub gave nothing"),
+    (("gpt2-medium",), {"HF_ENDPOINT": "http://127.0.0.1:9"}, "target: no folder 'gpt2-medium', and the hub gave nothing"),
+    (("a--b",), {}, "target: no folder 'a--b', and the hub gave nothing"),
 ])
 def test_a_name_that_brings_nothing_is_one_readable_line(hub, tmp_path, names, settings, words):
     done = client(hub, tmp_path, ["-m", "specnotes", "generate", "x", "--target", *names], **settings)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
 
+from specnotes.checkpoint import check_sums, open_weights, read_config, read_model
 from specnotes.gpt2 import Config, random_tensors
-from specnotes.pair import ASSETS, check_sums, load_pair, read_config
+from specnotes.pair import ASSETS, load_pair
 
 CONFIG = Config(vocab_size=13, max_length=16, width=12, layers=2, heads=3)
+FIXTURES = Path(__file__).parent / "fixtures" / "gpt2"
 HELD_OUT = "Enter Macbeth.\n\nMACBETH.\nSo foul and fair a day I have not seen.\n"
 
 
@@ -270,3 +273,224 @@ def test_entries_of_the_wrong_kind_are_refused(folder, entries, name):
 def test_what_is_no_folder_is_refused(given, folder):
     with pytest.raises(ValueError, match="^target: "):
         load_pair(given, folder)
+
+
+@pytest.mark.parametrize("name", ["tied", "bare"])
+@pytest.mark.parametrize("parts", [1, 3, 40])
+def test_weights_in_several_files_give_the_logits_of_transformers(tmp_path, name, parts):
+    folder = shutil.copytree(FIXTURES / name, tmp_path / name)
+    write_shards(folder, parts)
+    expected = json.loads((FIXTURES / "reference.json").read_text())[name]
+    logits = read_model(folder, "float64").forward(expected["tokens"]).logits
+    np.testing.assert_allclose(logits, expected["logits"], rtol=0, atol=1e-4)
+
+
+def test_where_both_are_there_the_one_file_is_read_and_not_the_index(folder):
+    shutil.copy(folder / "model.safetensors", folder.parent / "kept")
+    write_shards(folder)
+    (folder / "model-00001-of-00003.safetensors").unlink()
+    shutil.move(folder.parent / "kept", folder / "model.safetensors")
+    load_pair(folder, folder)
+
+
+def test_a_missing_part_is_named(folder):
+    write_shards(folder)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    refused(folder, "lacks model-00002-of-00003.safetensors, expected every file")
+
+
+def test_a_part_that_is_cut_short_is_named(folder):
+    write_shards(folder)
+    part = folder / "model-00003-of-00003.safetensors"
+    part.write_bytes(part.read_bytes()[:-1])
+    refused(folder, "model-00003-of-00003.safetensors: ")
+
+
+def test_a_part_that_does_not_match_its_checksum_is_named(folder):
+    write_shards(folder)
+    part = folder / "model-00001-of-00003.safetensors"
+    (folder / "SHA256SUMS").write_text(f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n")
+    load_pair(folder, folder)
+    part.write_bytes(part.read_bytes()[:-1] + b"\x55")
+    refused(folder, "model-00001-of-00003.safetensors: SHA-256")
+
+
+def change_index(folder, **entries):
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    path.write_text(json.dumps(index | {"weight_map": index["weight_map"] | entries}))
+
+
+@pytest.mark.parametrize("name", ["transformer.wte.weight", "transformer.h.0.attn.bias"])
+def test_an_index_that_names_a_tensor_its_file_lacks_is_refused(folder, name):
+    write_shards(folder)
+    held = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"].get(name)
+    other = next(path.name for path in folder.glob("model-*") if path.name != held)
+    change_index(folder, **{name: other})
+    refused(folder, f"index.json: {name} is not in {other}")
+
+
+def test_a_tensor_the_index_does_not_list_is_missing(folder):
+    write_shards(folder)
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    del index["weight_map"]["transformer.wpe.weight"]
+    path.write_text(json.dumps(index))
+    refused(folder, "no tensor wpe.weight")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"weight_map": 5}', '{"weight_map": {}}'])
+def test_an_index_that_is_not_one_is_refused(folder, text):
+    write_shards(folder)
+    (folder / "model.safetensors.index.json").write_text(text)
+    refused(folder, "model.safetensors.index.json: ")
+
+
+@pytest.mark.parametrize("file", ["../other/model.safetensors", "/etc/passwd", "weights.bin", "", 5, None])
+def test_an_index_leads_to_weight_files_in_its_own_folder_alone(folder, file):
+    write_folder(folder.parent / "other")
+    write_shards(folder)
+    change_index(folder, **{"transformer.wte.weight": file})
+    refused(folder, "expected the name of a .safetensors file in the same folder")
+
+
+def test_weights_in_bin_files_alone_are_refused_by_name(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    refused(folder, r"lacks model.safetensors .*it has pytorch_model.bin, which is not read")
+
+
+def write_bfloat16(path, tensors):
+    """A safetensors file in bfloat16, from float32 arrays whose lower halves are zero: header length, header, bytes."""
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        part = (tensor.view(np.uint32) >> 16).astype("<u2").tobytes()
+        header[name] = {"dtype": "BF16", "shape": tensor.shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def test_bfloat16_weights_are_read_exactly(folder):
+    path = folder / "model.safetensors"
+    tensors = {name: (tensor.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+               for name, tensor in load_file(path).items()}
+    save_file(tensors, path)
+    expected = load_pair(folder, folder, "float64").target.forward([1, 2]).logits
+    write_bfloat16(path, tensors)
+    np.testing.assert_array_equal(load_pair(folder, folder, "float64").target.forward([1, 2]).logits, expected)
+
+
+def test_weights_that_are_integers_are_refused(folder):
+    path = folder / "model.safetensors"
+    save_file({name: np.ones(tensor.shape, np.int8) for name, tensor in load_file(path).items()}, path)
+    refused(folder, "wte.weight holds I8, expected one of F16, F32, F64, BF16")
+
+
+def test_a_tied_model_may_carry_a_copy_of_its_embedding_and_no_other_head(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    head = tensors["transformer.wte.weight"]
+    plain = load_pair(folder, folder).target.forward([1]).logits
+    save_file(tensors | {"lm_head.weight": head}, path)
+    np.testing.assert_array_equal(load_pair(folder, folder).target.forward([1]).logits, plain)
+    save_file(tensors | {"lm_head.weight": head + 1}, path)
+    refused(folder, "lm_head.weight differs from wte.weight, expected tie_word_embeddings false")
+
+
+def test_tensors_are_read_one_at_a_time(tmp_path):
+    config = Config(vocab_size=13, max_length=16, width=96, layers=8, heads=3)
+    folder = write_folder(tmp_path / "larger", config)
+    size = (folder / "model.safetensors").stat().st_size
+
+    def peak(keep):
+        tracemalloc.start()
+        with open_weights(folder, config) as weights:
+            held = [tensor for tensor in (weights[name] for name in weights) if keep]
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found, held
+
+    assert peak(keep=True)[0] > 0.9 * size
+    assert peak(keep=False)[0] < 0.2 * size
+
+
+# The entries that published GPT-2s of three generations of `transformers` carry, without those about dropout,
+# initialisation and summaries, which all of them have.
+PUBLISHED = {
+    "activation_function": "gelu_new", "bos_token_id": 50256, "eos_token_id": 50256, "layer_norm_epsilon": 1e-05,
+    "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257,
+}
+OLD = PUBLISHED | {"architectures": ["GPT2LMHeadModel"], "n_ctx": 1024, "task_specific_params": {"text-generation": {}}}
+VERSION_4 = PUBLISHED | {
+    "n_inner": None, "reorder_and_upcast_attn": False, "scale_attn_by_inverse_layer_idx": False,
+    "scale_attn_weights": True, "torch_dtype": "float32", "transformers_version": "4.40.0", "use_cache": True,
+}
+VERSION_5 = PUBLISHED | {
+    "add_cross_attention": False, "dtype": "float32", "n_inner": None, "pad_token_id": None,
+    "reorder_and_upcast_attn": False, "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True,
+    "tie_word_embeddings": True, "transformers_version": "5.24.0", "use_cache": True,
+}
+
+
+@pytest.mark.parametrize("entries", [OLD, VERSION_4, VERSION_5], ids=["old", "4", "5"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_configs_of_old_and_new_versions_of_transformers_are_read(tmp_path, entries, tied):
+    own = {} if tied else {"tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(entries | own))
+    assert read_config(tmp_path) == Config(50257, 1024, 768, 12, 12, tied)
+
+
+LETTERS = ["<|endoftext|>", "h", "e", "l", "o", "\u0120", "\u00c3", "\u00a9", "he", "ll"]
+
+
+def bpe_folder(path, letters=LETTERS, merges=("h e", "l l")):
+    """A folder with vocab.json and merges.txt and no tokenizer.json."""
+    write_folder(path, words=letters)
+    write_bpe(path, merges)
+    (path / "tokenizer.json").unlink()
+    return path
+
+
+def test_without_tokenizer_json_the_tokenizer_is_built_from_vocab_and_merges(tmp_path):
+    folder = bpe_folder(tmp_path / "words")
+    tokenizer = load_pair(folder, folder).tokenizer
+    # merged pairs h e and l l; a space is one letter of its own, an accented e two bytes; nothing is put before the text
+    text = "hello hell\u00e9<|endoftext|>o"
+    assert tokenizer.encode(text).tokens == ["he", "ll", "o", "\u0120", "he", "ll", "\u00c3", "\u00a9", "<|endoftext|>", "o"]
+    assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
+
+
+def test_tokens_that_were_added_later_keep_their_ids(tmp_path):
+    folder = bpe_folder(tmp_path / "words")
+    (folder / "added_tokens.json").write_text(json.dumps({"oo": 11, "zz": 10}))
+    tokenizer = load_pair(folder, folder).tokenizer
+    assert tokenizer.encode("zz hoo").tokens == ["zz", "\u0120", "h", "oo"] and tokenizer.token_to_id("oo") == 11
+    with pytest.raises(ValueError, match="draft: its vocabulary of 10 differs from the target's of 12"):
+        load_pair(folder, bpe_folder(tmp_path / "others"))
+    (folder / "added_tokens.json").write_text(json.dumps({"zz": 12}))
+    refused(folder, "added_tokens.json: 'zz' would get id 10, expected 12")
+
+
+@pytest.mark.parametrize(("file", "text"), [
+    ("vocab.json", "{"), ("vocab.json", "[]"), ("vocab.json", '{"h": "x"}'), ("merges.txt", "h h h h\n"), ("merges.txt", "x y\n"),
+    ("added_tokens.json", "{"), ("added_tokens.json", "[]"), ("added_tokens.json", '{"zz": "x"}'),
+])
+def test_vocab_and_merges_that_are_none_are_refused(tmp_path, file, text):
+    folder = bpe_folder(tmp_path / "words")
+    (folder / file).write_text(text)
+    refused(folder, "words: vocab.json, merges.txt, added_tokens.json: .*expected a tokenizer")
+
+
+@pytest.mark.parametrize("file", ["vocab.json", "merges.txt"])
+def test_one_of_vocab_and_merges_is_no_tokenizer(tmp_path, file):
+    folder = bpe_folder(tmp_path / "words")
+    (folder / file).unlink()
+    refused(folder, "lacks tokenizer.json or vocab.json with merges.txt")
+
+
+def test_different_vocabularies_are_refused_before_any_weight_is_read(folder, tmp_path):
+    other = write_folder(tmp_path / "other", words="abcdefghijkln")
+    for path in (folder, other):
+        (path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="draft: its vocabulary"):
+        load_pair(folder, other)
