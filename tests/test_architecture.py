@@ -19,9 +19,11 @@ ARROWS = {
     "drafters": "records tree language_model distributions pair",
     "decode": "dice rules records trace language_model distributions",
     "measure": "decode theory roofline trace dice distributions drafters",
+    "machine": "roofline",
+    "serving": "roofline theory",
     "mistakes": "law rules records",
     "check": "law rules records",
-    "plots": "theory roofline toy tree law rules trace",
+    "plots": "theory roofline serving toy tree law rules trace",
     "widgets": "theory roofline toy tree law rules trace dice distributions",
     "__main__": "pair decode measure theory dice drafters trace",
 }
