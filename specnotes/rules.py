@@ -295,7 +295,7 @@ def block_rule(p, q, draft, dice):
         weights.append(_ratio(weights[-1] * p[i][x], q[i][x]))
     owed = [np.maximum(weights[i] * p[i] - q[i], 0).sum() for i in range(n)]
     # Where nothing is owed at weight 1 the two rows are equal, and a longer beginning is certain.
-    chances = [z / (z + 1 - w) if z > 0 else 0 for z, w in zip(owed, weights)] + weights[n:]
+    chances = [z / (z + (1 - w)) if z > 0 else 0 for z, w in zip(owed, weights)] + weights[n:]
     length = next((i for i in range(n, 0, -1) if dice.flip(chances[i])), 0)
     row = p[n] if length == n else _residual(weights[length] * p[length], q[length])
     return _verdict(draft, range(length), dice.draw(row))

@@ -177,7 +177,11 @@ ROWS2, ROWS1 = [[0.5, 0.5]] * 2, [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize(
-    "rule", [rules.token_rule, rules.greedy_rule, rules.sampler_match_rule, rules.lenient_rule(0.5)]
+    "rule",
+    [
+        rules.token_rule, rules.greedy_rule, rules.sampler_match_rule, rules.lenient_rule(0.5),
+        rules.with_replacement_rule, rules.without_replacement_rule, rules.typical_rule(0.1, 0.3), rules.block_rule,
+    ],
 )
 @pytest.mark.parametrize(
     "p, q, draft, name",

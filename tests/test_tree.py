@@ -18,7 +18,8 @@ PARENTS = [-1, 0, 0, 1, -1, 4, 4, 2]
 
 def parents_lists(most=12):
     """Any tree of up to `most` nodes."""
-    return st.integers(0, most).flatmap(lambda n: st.tuples(*(st.integers(-1, node - 1) for node in range(n)))).map(list)
+    of_size = lambda n: st.tuples(*(st.integers(-1, node - 1) for node in range(n)))
+    return st.integers(0, most).flatmap(of_size).map(list)
 
 
 def root_path(node, parents):
@@ -156,13 +157,17 @@ def test_no_more_nodes_than_places():
             build([[0.5, 0.2], [0.5]], 5)
 
 
-SAYS = {(): ([1, 2, 3], [0.5, 0.4, 0.1]), (1,): ([4, 5], [0.9, 0.1]), (2,): ([6, 7], [0.5, 0.5]), (1, 4): ([8, 9], [0.3, 0.2]),
-        (2, 6): ([1, 2], [1.0, 0.0])}
+SAYS = {
+    (): ([1, 2, 3], [0.5, 0.4, 0.1]),
+    (1,): ([4, 5], [0.9, 0.1]), (2,): ([6, 7], [0.5, 0.5]),
+    (1, 4): ([8, 9], [0.3, 0.2]), (2, 6): ([1, 2], [1.0, 0.0]),
+}
 
 
 def test_a_dynamic_tree_by_hand():
     asked = []
-    grow = lambda nodes: tree.dynamic_tree(lambda path: asked.append(path) or SAYS[path], levels=3, width=2, nodes=nodes)
+    ask = lambda path: asked.append(path) or SAYS[path]
+    grow = lambda nodes: tree.dynamic_tree(ask, levels=3, width=2, nodes=nodes)
     tokens, parents, values = grow(6)
     # Candidates: 1 (.5), 2 (.4); 1-4 (.45), 1-5 (.05), 2-6 (.2), 2-7 (.2); from 1-4 and 2-6: 1-4-8 (.135),
     # 1-4-9 (.09), 2-6-1 (.2), 2-6-2 (0). The tie at .2 goes to the shallower, then to the earlier.
@@ -178,8 +183,11 @@ def test_a_dynamic_tree_may_ask_for_a_level_at_once():
     assert tree.dynamic_tree(lambda paths: [SAYS[path] for path in paths], 3, 2, 6, batched=True) == whole
 
 
+WEIGHTS = st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any)
+
+
 @steady
-@given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any), min_size=3, max_size=3), st.integers(1, 20))
+@given(st.lists(WEIGHTS, min_size=3, max_size=3), st.integers(1, 20))
 def test_a_dynamic_tree_that_may_expand_everything_keeps_the_likeliest_texts(transitions, nodes):
     rows = [[F(part, sum(row)) for part in row] for row in transitions]
     children = lambda path: (range(3), rows[path[-1] if path else 0])
