@@ -145,16 +145,17 @@ def probs_from_logits(logits, temperature=1.0, top_k=None, top_p=None):
     >>> probs_from_logits([0.0, 0.0, -np.inf]).tolist()
     [0.5, 0.5, 0.0]
     """
-    logits = _check_logits(logits)
+    logits, top = _check_logits(logits)
     _check_warp(temperature, top_k, top_p)
     if temperature == 0:
         return (np.arange(logits.shape[-1]) == logits.argmax(axis=-1)[..., None]).astype(np.float64)
-    scaled = (logits - logits.max(axis=-1, keepdims=True)) / float(temperature)
+    scaled = logits - top
+    scaled /= float(temperature)
     if top_k is not None and top_k < scaled.shape[-1]:
         kth = np.partition(scaled, -top_k, axis=-1)[..., -top_k, None]
         scaled = np.where(scaled < kth, -np.inf, scaled)
-    weights = np.exp(scaled)
-    probs = weights / weights.sum(axis=-1, keepdims=True)
+    probs = np.exp(scaled, out=scaled)
+    probs /= np.add.reduce(probs, axis=-1, keepdims=True)
     return probs if top_p is None or top_p == 1 else _nucleus(probs, top_p)
 
 
@@ -175,13 +176,14 @@ def _check_logits(logits):
         raise ValueError(f"logits: {error}, expected an array of numbers [..., V]") from None
     if logits.ndim == 0 or logits.shape[-1] == 0:
         raise ValueError(f"logits: expected rows [..., V] with V >= 1, got shape {logits.shape}")
-    top = logits.max(axis=-1)
+    top = np.maximum.reduce(logits, axis=-1, keepdims=True)
     if not np.isfinite(top).all():
+        top = top[..., 0]
         row = tuple(int(i) for i in np.argwhere(~np.isfinite(top))[0])
         met = "all -inf" if top[row] == -np.inf else "NaN" if np.isnan(top[row]) else "+inf"
         where = f" row {row[0] if len(row) == 1 else row}" if row else ""
         raise ValueError(f"logits{where}: {met}, expected finite numbers (or -inf for a forbidden token)")
-    return logits
+    return logits, top
 
 
 def _check_warp(temperature, top_k, top_p):
