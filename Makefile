@@ -7,6 +7,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --quiet --disable-pip-version-check --no-input
 INSTALLED := $(VENV)/.installed
 PACKAGE := $(VENV)/.package
+PEERS := _build/peers
 WORKERS ?= auto
 
 # A reader's own settings must not reach the kernels: outputs are compared character by character.
@@ -15,7 +16,7 @@ export PYTHONNOUSERSITE := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_PROGRESS_BAR := off
 
-.PHONY: help book test lab edit notebooks repository lock bench clean site
+.PHONY: help book test lab edit notebooks repository lock bench peers clean site
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -51,6 +52,13 @@ lock: $(INSTALLED) ## pin the environment again from pyproject.toml
 bench: $(PACKAGE) ## time the exact laws, the sampled rounds and the page's rounds, next to their targets
 	@$(RUN) tools/bench.py
 
+# The settings of OpenBLAS would give NumPy other kernels than a reader has.
+peers: $(PEERS)/.package ## run other engines on the same weights, check and time them (installs PyTorch, ARGS="--repeats 9")
+	@echo "==> Checking that all engines write the same"
+	@$(PEERS)/bin/python -m pytest -q -o addopts=--import-mode=importlib tests/peers
+	@echo "==> Timing them on one thread"
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(PEERS)/bin/python -m tests.peers $(ARGS)
+
 clean: ## remove the environment, the site and the caches
 	rm -rf $(VENV) _build build *.egg-info .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -74,4 +82,10 @@ $(PACKAGE): $(INSTALLED) pyproject.toml
 	@echo "==> Installing specnotes itself"
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@$(RUN) -c 'import matplotlib.font_manager' 2>/dev/null
+	@touch $@
+
+$(PEERS)/.package: pyproject.toml
+	@echo "==> Making the environment of the comparison in $(PEERS)"
+	@$(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip --quiet --disable-pip-version-check --no-input install --editable '.[peers]'
 	@touch $@
