@@ -164,13 +164,35 @@ def test_the_overlap_term_is_the_probability_of_rejection():
 
     p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.3, 0.5])
 
-    def row(probs):
-        return lambda ids: probs.log().expand(*ids.shape, 3)
+    def draft(ids):
+        return q.log().expand(*ids.shape, 3)
 
-    ids = torch.zeros(2, 5, dtype=torch.int64)
-    divergence = stages.distil_loss(row(q), row(p), ids, 0.0).item()
+    ids, log_p = torch.zeros(2, 4, dtype=torch.int64), p.log().expand(2, 4, 3)
+    divergence = stages.distil_loss(draft, ids, log_p, 0.0).item()
     assert divergence == pytest.approx(0.5 * np.log(2.5) + 0.2 * np.log(0.4), rel=1e-5)
-    assert stages.distil_loss(row(q), row(p), ids, 1.0).item() - divergence == pytest.approx(0.3, rel=1e-5)
+    assert stages.distil_loss(draft, ids, log_p, 1.0).item() - divergence == pytest.approx(0.3, rel=1e-5)
+
+
+@needs_torch
+def test_the_targets_rows_are_computed_once_and_kept(tmp_path):
+    torch = pytest.importorskip("torch")
+    from specnotes.train import stages
+    from specnotes.train.model import GPT2, Shape
+
+    model, ids = GPT2(Shape(1, 16, 2, vocab_size=8, context=16), seed=0).eval(), np.arange(48).reshape(3, 16) % 8
+    rows = stages.target_rows(model, ids, tmp_path / "rows.npy", rows=2)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(ids)).log_softmax(-1).numpy()
+    np.testing.assert_allclose(rows, expected, rtol=0, atol=0.02)
+    again = stages.target_rows(None, ids, tmp_path / "rows.npy")  # the file answers, the model is not asked
+    np.testing.assert_array_equal(again, rows)
+    assert not list(tmp_path.glob("*.new*"))
+
+
+def test_one_epoch_of_shuffled_windows_takes_each_once():
+    found = np.concatenate([tokens.shuffled(21, 4, step, seed=1) for step in range(5)])
+    assert len(set(found)) == len(found) == 20
+    assert not np.array_equal(tokens.shuffled(21, 4, 5, seed=1), found[:4])
 
 
 @needs_torch

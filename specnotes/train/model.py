@@ -123,12 +123,13 @@ def sample(model, prompts, length, generator):
     """Continue prompts [rows, n] to [rows, length] at temperature 1."""
     model.eval()
     rows, n = prompts.shape
-    pasts = [Past(rows, model.shape, torch.float32) for _ in range(model.shape.layers)]
+    dtype = next(model.parameters()).dtype
+    pasts = [Past(rows, model.shape, dtype) for _ in range(model.shape.layers)]
     ids = torch.empty(rows, length, dtype=torch.int64)
     ids[:, :n] = prompts
     logits = model(prompts, pasts)[:, -1]  # [rows, V]
     for place in range(n, length):
-        probs = logits.softmax(-1)
+        probs = logits.float().softmax(-1)
         ids[:, place] = torch.multinomial(probs, 1, generator=generator)[:, 0]
         logits = model(ids[:, place : place + 1], pasts, start=place)[:, -1]
     return ids

@@ -1,17 +1,19 @@
 """The two stages: a target that learns the text, a draft that learns the target."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn import functional as F
+from tqdm import tqdm
 
 from specnotes.train.loop import train
 from specnotes.train.model import GPT2, sample
-from specnotes.train.tokens import batch, windows
+from specnotes.train.tokens import batch, shuffled, windows
 
-SAMPLED_ROWS, SAMPLED_PROMPT = 64, 16
-OVERLAP_SHARE = 0.4
+SAMPLED_ROWS, SAMPLED_PROMPT = 128, 16
+OVERLAP_SHARE, OVERLAP_WEIGHT = 0.5, 3.0
 
 
 def logits_of(model, ids):
@@ -25,14 +27,13 @@ def text_loss(model, ids):
     return F.cross_entropy(logits_of(model, ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
 
-def distil_loss(draft, target, ids, overlap_weight):
-    """KL(p || q) in nats, plus overlap_weight * (1 - sum of min(p, q)), the mean over windows [rows, n + 1].
+def distil_loss(draft, ids, log_p, overlap_weight):
+    """KL(p || q) in nats, plus overlap_weight * (1 - sum of min(p, q)), the mean over ids [rows, n].
 
-    The second term is the rejection probability itself. Source: Zhou et al. 2023 (DistillSpec), section 4.
+    log_p: log-probabilities of the target [rows, n, V]. The second term is the rejection probability itself.
+    Source: Zhou et al. 2023 (DistillSpec), section 4.
     """
-    with torch.no_grad():
-        log_p = logits_of(target, ids[:, :-1]).log_softmax(-1)
-    log_q = logits_of(draft, ids[:, :-1]).log_softmax(-1)
+    log_q = logits_of(draft, ids).log_softmax(-1)
     p = log_p.exp()
     divergence = (p * (log_p - log_q)).sum(-1).mean()
     rejection = 1 - torch.minimum(p, log_q.exp()).sum(-1).mean()
@@ -74,20 +75,45 @@ def train_target(shape, recipe, stream, held_out, out, seed, compiled=True, **op
 
 
 def sampled_stream(target, stream, tokens, out, seed):
-    """A stream of text drawn from the target at temperature 1, kept in `out` so that a resumed run reuses it."""
+    """A stream of text drawn from the target at temperature 1, kept in `out` so that a resumed run reuses it.
+
+    The weights are rounded to bfloat16 for speed: the text only has to be like the target's.
+    """
     path, context = Path(out) / "sampled.npy", target.shape.context
     if path.exists():
         return np.load(path)
     rng, generator = np.random.default_rng([seed, 1]), torch.Generator().manual_seed(seed + 1)
-    parts = []
-    for _ in range(-(-tokens // (SAMPLED_ROWS * context))):
+    quick, parts = deepcopy(target).bfloat16(), []
+    for _ in tqdm(range(-(-tokens // (SAMPLED_ROWS * context))), desc="sampling", disable=None):
         starts = rng.integers(len(stream) - SAMPLED_PROMPT, size=SAMPLED_ROWS)
         prompts = torch.from_numpy(stream[starts[:, None] + np.arange(SAMPLED_PROMPT)])
-        parts.append(sample(target, prompts, context, generator).numpy().ravel())
-    fresh = path.with_suffix(".new.npy")
-    np.save(fresh, np.concatenate(parts))
-    fresh.replace(path)
+        parts.append(sample(quick, prompts, context, generator).numpy().ravel())
+    _save_rows(path, np.concatenate(parts))
     return np.load(path)
+
+
+@torch.no_grad()
+def target_rows(target, ids, path, rows=8):
+    """The target's log-probabilities [windows, n, V] for ids [windows, n], float16 in a file that stays on disk.
+
+    Computed once: every pass of the draft over a window would ask for the same rows again.
+    """
+    path = Path(path)
+    if not path.exists():
+        fresh = path.with_suffix(".new")
+        found = np.lib.format.open_memmap(fresh, "w+", np.float16, (*ids.shape, target.shape.vocab_size))
+        for begin in tqdm(range(0, len(ids), rows), desc=path.stem, disable=None):
+            part = torch.from_numpy(ids[begin : begin + rows])
+            found[begin : begin + rows] = logits_of(target, part).log_softmax(-1).half().numpy()
+        found.flush()
+        fresh.replace(path)
+    return np.load(path, mmap_mode="r")
+
+
+def _save_rows(path, rows):
+    fresh = path.with_suffix(".new.npy")
+    np.save(fresh, rows)
+    fresh.replace(path)
 
 
 def distil_draft(shape, recipe, target, stream, sampled, held_out, out, seed, compiled=True, **options):
@@ -99,11 +125,15 @@ def distil_draft(shape, recipe, target, stream, sampled, held_out, out, seed, co
     target.eval().requires_grad_(False)
     loss = torch.compile(distil_loss, dynamic=False) if compiled else distil_loss
     few, half = windows(held_out, shape.context)[:16], recipe.rows // 2
+    texts = {"corpus": windows(stream, shape.context)[:, :-1], "sampled": sampled.reshape(-1, shape.context)}
+    rows = {name: target_rows(target, ids, Path(out) / f"{name}-rows.npy") for name, ids in texts.items()}
 
     def loss_at(step):
-        parts = [batch(text, shape.context, half, step, seed) for text in (stream, sampled)]
-        overlap_weight = float(step >= (1 - OVERLAP_SHARE) * recipe.steps)
-        return loss(draft, target, torch.from_numpy(np.concatenate(parts)), overlap_weight)
+        chosen = {name: shuffled(len(ids), half, step, seed) for name, ids in texts.items()}
+        ids = np.concatenate([texts[name][places] for name, places in chosen.items()])
+        log_p = np.concatenate([rows[name][places] for name, places in chosen.items()])
+        overlap_weight = OVERLAP_WEIGHT * float(step >= (1 - OVERLAP_SHARE) * recipe.steps)
+        return loss(draft, torch.from_numpy(ids), torch.from_numpy(log_p).float(), overlap_weight)
 
     def evaluate():
         return {"held_out_alpha": mean_overlap(draft, target, few)}

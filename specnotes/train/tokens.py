@@ -49,3 +49,13 @@ def batch(stream, size, rows, step, seed):
     shift = int(rng.integers(size))
     order = rng.permutation((len(stream) - 1 - size) // size)[place * rows : (place + 1) * rows]
     return stream[shift + order[:, None] * size + np.arange(size + 1)]
+
+
+def shuffled(count, rows, step, seed):
+    """Which of `count` windows step `step` takes, [rows]: each at most once an epoch, in an order drawn anew.
+
+    >>> sorted(np.concatenate([shuffled(6, 2, step, seed=0) for step in (3, 4, 5)]).tolist())
+    [0, 1, 2, 3, 4, 5]
+    """
+    epoch, place = divmod(step, count // rows)
+    return np.random.default_rng([seed, epoch, 1]).permutation(count)[place * rows : (place + 1) * rows]
