@@ -11,7 +11,7 @@ import io
 import numpy as np
 from matplotlib.figure import Figure
 
-from specnotes import theory
+from specnotes import roofline, theory
 from specnotes.trace import pieces
 from specnotes.tree import ancestor_mask, depths
 
@@ -32,13 +32,7 @@ class Picture(Figure):
 def _axes(width=5.2, height=3.0, xlabel="", ylabel=""):
     figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
-    axes.tick_params(colors=INK, length=3)
-    axes.set_xlabel(xlabel, color=INK)
-    axes.set_ylabel(ylabel, color=INK)
-    axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
-    axes.set_axisbelow(True)
+    _plain(axes, xlabel, ylabel)
     return figure, axes
 
 
@@ -117,6 +111,83 @@ def measured_speedup(record):
     axes.set_ylim(0)
     axes.legend(frameon=False)
     return figure
+
+
+def measured_roofline(record):
+    """Measured seconds of passes over k positions and the roofline's, bare and with its overhead, one panel a model.
+
+    record: as tools/roofline_record.py writes it. The points are the fastest of all rounds, bars reach to the median.
+    """
+    card = roofline.Hardware(record["peak_flop_per_s"], record["bandwidth_bytes_per_s"], 1e12)
+    figure = Picture(figsize=(7.6, 3.2), dpi=DPI, layout="constrained", facecolor="white")
+    for axes, (name, found) in zip(figure.subplots(1, len(record["models"]), squeeze=False)[0], record["models"].items()):
+        shape = roofline.ModelShape(**found["shape"])
+        ks = [int(k) for k in found["position_cost"]]
+        fastest = [1e3 * cost["minimum"] for cost in found["position_cost"].values()]
+        above = [1e3 * cost["median"] - least for cost, least in zip(found["position_cost"].values(), fastest)]
+        bare = [1e3 * roofline.step_seconds(card, shape, k, 1, record["context"]) for k in ks]
+        with_overhead = [1e3 * seconds for seconds in found["fit"]["predicted"].values()]
+        axes.plot(ks, [k * fastest[0] for k in ks], ":", color=GREY, label="k passes")
+        axes.plot(ks, bare, "--", color=INK, label="roofline")
+        axes.plot(ks, with_overhead, "-", color=ORANGE, label="and overhead")
+        axes.errorbar(ks, fastest, [[0] * len(ks), above], fmt="o", color=BLUE, markersize=4, label="measured")
+        axes.set_xticks([k for k in ks if k == 1 or k % 4 == 0])
+        axes.set_ylim(0, 1.25 * max(*fastest, *with_overhead))
+        _plain(axes, "positions in one pass, k", "ms", name)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def gain_over_batch(curves, published=None):
+    """Speed-up of speculation over the batch, on a logarithmic axis: lines by formula, markers for published points.
+
+    curves, published: {label: {batch: speed-up}}.
+
+    >>> type(gain_over_batch({"a": {1: 2.0, 2: 1.5}})).__name__
+    'Picture'
+    """
+    figure, axes = _axes(height=3.4, xlabel="texts in the batch", ylabel="speed-up over plain decode")
+    for (label, curve), colour, style in zip(curves.items(), (BLUE, ORANGE, GREEN, GREY), ("-", "--", "-.", ":")):
+        axes.plot(list(curve), list(curve.values()), style, color=colour, label=label)
+    for (label, points), marker in zip((published or {}).items(), "os^"):
+        axes.plot(list(points), list(points.values()), marker, color=INK, markerfacecolor="white", label=label)
+    axes.axhline(1, color=INK, linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.set_ylim(0)
+    figure.legend(loc="outside upper left", frameon=False, ncols=2)
+    return figure
+
+
+def served_load(rates_per_s, curves):
+    """What a server does as requests come faster: tokens per second, and milliseconds per token of a request.
+
+    curves: {label: [a serving.Served for each rate]}.
+    """
+    figure = Picture(figsize=(7.6, 3.4), dpi=DPI, layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2)
+    for (label, found), colour, look in zip(curves.items(), (INK, BLUE, ORANGE, GREEN), ("s-", "o-", "^--", "v-.")):
+        left.plot(rates_per_s, [served.tokens_per_s for served in found], look, color=colour, markersize=4, label=label)
+        right.plot(rates_per_s, [1e3 * served.seconds_per_token for served in found], look, color=colour, markersize=4)
+    _plain(left, "requests per second", "tokens per second", "throughput")
+    _plain(right, "requests per second", "ms", "time per token of a request")
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_ylim(0)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=len(curves), frameon=False)
+    return figure
+
+
+def _plain(axes, xlabel, ylabel, title=""):
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.tick_params(colors=INK, length=3)
+    axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(xlabel, color=INK)
+    axes.set_ylabel(ylabel, color=INK)
+    axes.set_title(title, color=INK, fontsize=10)
 
 
 def tree_and_mask(labels, parents, kept=None):

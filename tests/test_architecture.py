@@ -23,7 +23,7 @@ ARROWS = {
     "serving": "roofline theory",
     "mistakes": "law rules records",
     "check": "law rules records",
-    "plots": "theory roofline serving toy tree law rules trace",
+    "plots": "theory roofline toy tree law rules trace",
     "widgets": "theory roofline toy tree law rules trace dice distributions",
     "__main__": "pair decode measure theory dice drafters trace",
 }

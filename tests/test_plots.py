@@ -3,6 +3,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from specnotes import plots
 from specnotes.records import Draft, Round, Verdict
+from specnotes.serving import Served
 from specnotes.trace import Trace, pieces
 
 RECORD = {
@@ -12,6 +13,19 @@ RECORD = {
         for g in (1, 2, 3)
     ],
 }
+
+ROOFLINE_RECORD = {
+    "bandwidth_bytes_per_s": 10e9, "peak_flop_per_s": 100e9, "context": 0,
+    "models": {
+        name: {
+            "shape": {"layers": 1, "width": 8, "heads": 1, "parameters": 10**6, "kv_width": 8, "bytes_per_weight": 4},
+            "position_cost": {str(k): {"minimum": 5e-4, "median": 6e-4} for k in (1, 2, 30)},
+            "fit": {"predicted": {str(k): 5e-4 for k in (1, 2, 30)}},
+        }
+        for name in ("a", "b")
+    },
+}
+SERVED = [Served(100.0, 0.01, 0.0, 2.0, 0.9), Served(150.0, 0.02, 0.1, 4.0, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -24,6 +38,9 @@ RECORD = {
         lambda: plots.verify_cost(RECORD),
         lambda: plots.measured_speedup(RECORD),
         lambda: plots.tree_and_mask(["a", "b", "c"], [-1, -1, 0]),
+        lambda: plots.measured_roofline(ROOFLINE_RECORD),
+        lambda: plots.gain_over_batch({"flat": {1: 2.0, 64: 2.0}}, {"seen": {2: 1.8}}),
+        lambda: plots.served_load([1.0, 2.0], {"plain": SERVED, "speculative": SERVED}),
     ],
 )
 def test_every_figure_shows_itself_as_the_same_png_twice(figure):
@@ -37,6 +54,18 @@ def test_the_overlap_figure_draws_what_it_says():
     assert [bar.get_height() for bar in shared] == pytest.approx([0.2, 0.3, 0.2])
     assert [bar.get_height() for bar in left] == pytest.approx([0.3, 0, 0])
     assert [(bar.get_y(), bar.get_height()) for bar in over] == [pytest.approx((0.2, 0.3))]
+
+
+def test_the_measured_roofline_draws_bytes_over_bandwidth_until_arithmetic_takes_over():
+    lines = {line.get_label(): line for line in plots.measured_roofline(ROOFLINE_RECORD).axes[1].lines}
+    assert list(lines["roofline"].get_ydata()) == pytest.approx([0.4, 0.4, 0.6])  # ms: 4 MB, or 30 * 2e6 operations
+    assert list(lines["k passes"].get_ydata()) == pytest.approx([0.5, 1.0, 15.0])
+
+
+def test_the_load_figure_draws_throughput_and_milliseconds():
+    left, right = plots.served_load([1.0, 2.0], {"plain": SERVED}).axes
+    assert list(left.lines[0].get_ydata()) == [100.0, 150.0]
+    assert list(right.lines[0].get_ydata()) == pytest.approx([10.0, 20.0])
 
 
 def byte_tokenizer():
