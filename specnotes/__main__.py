@@ -34,9 +34,9 @@ def build_parser():
     generate.add_argument("--seed", type=int, metavar="N", help="repeat a run; default: fresh, and reported")
     _add_pair(generate)
     measure = commands.add_parser("measure", help="time plain and speculative decode, predicted next to measured")
-    measure.add_argument("--gamma", type=int, default=8, metavar="N", help="measure 1..N drafted tokens; default 8")
+    measure.add_argument("--gamma", type=int, default=8, metavar="N", help="measure 0..N drafted tokens; default 8")
     measure.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy; default 1")
-    measure.add_argument("--tokens", type=int, default=200, metavar="N", help="tokens per run; default 200")
+    measure.add_argument("--tokens", type=int, default=300, metavar="N", help="tokens per run; default 300")
     measure.add_argument("--repeats", type=int, default=5, metavar="N", help="times each prompt is run; default 5")
     measure.add_argument("--threads", type=int, default=1, metavar="N", help="BLAS threads; default 1")
     measure.add_argument("--seed", type=int, default=0, metavar="N", help="repeat a run's tokens; default 0")
@@ -128,10 +128,14 @@ def run_measure(args):
 
     pair = load_pair(args.target, args.draft, args.dtype)
     record = measure(
-        pair, gammas=range(1, args.gamma + 1), temperature=args.temperature, tokens=args.tokens,
+        pair, gammas=range(args.gamma + 1), temperature=args.temperature, tokens=args.tokens,
         repeats=args.repeats, threads=args.threads, seed=args.seed, progress=_progress,
     )
-    print(json.dumps(record, indent=1) if args.json else _table(record))
+    print(json.dumps(record, indent=1) if args.json else _table(record), flush=True)
+    settings = record["settings"]
+    if settings["runs"] < settings["runs_wanted"]:
+        print(f"\nstopped after {settings['runs']} of {settings['runs_wanted']} groups of runs; these are reported", file=sys.stderr)
+        sys.exit(130)
 
 
 def _progress(done, total):
@@ -142,21 +146,37 @@ def _progress(done, total):
 
 
 def _table(record):
+    machine, settings = record["machine"], record["settings"]
+    costs = "  ".join(f"{k}: {cost:.2f}" for k, cost in record["verify_cost"].items())
     lines = [
-        f"{record['machine']['processor']}, {record['machine']['threads']} thread(s), {record['machine']['blas']}",
-        f"alpha {record['alpha']:.3f}, c {record['c']:.3f}, temperature {record['settings']['temperature']}",
-        "gamma  tokens/pass  formula  speed-up (95 %)      predicted: flat  measured cost",
+        f"{machine['processor']}, {machine['threads']} thread(s), {machine['blas']}, "
+        f"reads {machine['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s",
+        f"temperature {settings['temperature']}, {settings['runs']} groups of runs over {settings['prompts']} prompts, "
+        f"{settings['tokens']} tokens each",
+        f"alpha {record['alpha']:.3f}, c {record['c']:.3f}, t(k)/t(1) for k positions  {costs}",
+        "",
+        "       tokens per pass    speed-up                predicted       measured/predicted  ms per pass",
+        "gamma  measured  formula  measured (95 %)         flat  measured  tokens  time        draft  target  rule",
     ]
-    for row in record["rows"]:
-        spread = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
-        lines.append(
-            f"{row['gamma']:5}  {row['tokens_per_pass']:11.2f}  {row['tokens_formula']:7.2f}  {spread:19}  "
-            f"{row['predicted_flat']:15.2f}  {row['predicted_measured']:13.2f}"
-        )
-    lines.append("predicted: from alpha and c, with free positions (flat) and with the measured cost of gamma + 1 positions")
-    if record["machine"]["cpu_share"] < 0.95:
-        lines.append(f"the machine was busy: only {record['machine']['cpu_share']:.0%} of a core was ours, so distrust these times")
+    lines += [_table_row(row) for row in record["rows"]]
+    lines += ["", "acceptance by position, given that it was examined"]
+    lines += [f"{row['gamma']:5}  " + "  ".join(f"{a:.2f}" for a in row["acceptance_by_position"]) for row in record["rows"][1:]]
+    lines += ["", "predicted: from alpha and c, with free positions (flat) and with the measured t(gamma + 1) / t(1)"]
+    if settings["cut_by_context"]:
+        lines.append(f"the context ended {settings['cut_by_context']} plain runs early: they have fewer tokens")
+    if machine["cpu_share"] < 0.95:
+        lines.append(f"the machine was busy: only {machine['cpu_share']:.0%} of a core was ours, so distrust these times")
     return "\n".join(lines)
+
+
+def _table_row(row):
+    spread = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+    draft, target, rule = (1e3 * row["seconds_per_pass"][phase] for phase in ("draft", "target", "rule"))
+    return (
+        f"{row['gamma']:5}  {row['tokens_per_pass']:8.2f}  {row['tokens_formula']:7.2f}  {spread:22}  "
+        f"{row['predicted_flat']:4.2f}  {row['predicted_measured']:8.2f}  {row['token_part']:6.2f}  {row['cost_part']:4.2f}"
+        f"        {draft:5.2f}  {target:6.2f}  {rule:4.2f}"
+    )
 
 
 def main(arguments=None):

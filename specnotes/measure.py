@@ -7,6 +7,7 @@ is a property of speculative decoding in general: a record says which machine it
 import platform
 import time
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from specnotes.decode import rounds
 from specnotes.dice import RandomDice
 from specnotes.distributions import probs_from_logits
 from specnotes.drafters import ModelDrafter
+from specnotes.machine import bandwidth_bytes_per_s, position_cost
 from specnotes.trace import Trace
 
 # Lines from plays the embedded pair was not trained on: Macbeth, The Tempest, King John.
@@ -23,36 +25,59 @@ PROMPTS = (
     "PROSPERO.\nOur revels now are ended. These our actors,\n",
     "KING JOHN.\nNow, say, Chatillon, what would France with us?\n",
     "LADY MACBETH.\nThe raven himself is hoarse\n",
+    "ARIEL.\nAll hail, great master! grave sir, hail! I come\n",
+    "CONSTANCE.\nGone to be married! gone to swear a peace!\n",
 )
 POSITIONS = range(1, 10)
+DRAFTS = 4  # draft steps between two target steps where c is measured
 
 
-def cost_curve(model, repeats=60, context=128, rng=None):
-    """Seconds of one forward pass over k new positions, k = 1..9: {k: [repeats]}, interleaved and shuffled.
+class Run(NamedTuple):
+    """One timed decode: seconds from the second pass on, tokens and passes in that time, phases, and the trace.
 
-    model: a LanguageModel with room for context + 9 rows; its cache is left at `context` rows.
+    phases: {"draft": seconds, "target": seconds, "rule": seconds}; the rule's is all the loop does beside the two.
     """
-    rng = rng or np.random.default_rng(0)
-    model.rollback(0)
-    model.forward(rng.integers(model.vocab_size, size=context).tolist(), last_only=True)
-    seconds = {k: [] for k in POSITIONS}
-    for repeat in range(repeats + 2):
-        for k in rng.permutation(list(POSITIONS)).tolist():
-            tokens = rng.integers(model.vocab_size, size=k).tolist()
-            begin = time.perf_counter()
-            model.forward(tokens)
-            spent = time.perf_counter() - begin
-            model.rollback(context)
-            if repeat >= 2:
-                seconds[k].append(spent)
-    return seconds
+
+    seconds: float
+    tokens: int
+    passes: int
+    phases: dict
+    trace: Trace
+
+    @property
+    def seconds_per_token(self):
+        return self.seconds / max(1, self.tokens)
 
 
-def draft_cost(draft, target, warp, repeats=200, context=128, rng=None):
-    """c: the median of (seconds of a draft step / seconds of the target step next to it), warp and draw included.
+class Stopwatch:
+    """Stands in for an object and adds up the seconds spent in some of its methods.
 
-    The two take turns, as they do in a decode, so that neither finds its weights still in a small cache
-    and both meet the same machine.
+    >>> watched = Stopwatch([3, 1], ("sort",))
+    >>> watched.sort(), watched.seconds > 0
+    (None, True)
+    """
+
+    def __init__(self, watched, methods):
+        self._watched, self.seconds = watched, 0.0
+        for name in methods:
+            setattr(self, name, partial(self._timed, getattr(watched, name)))
+
+    def __getattr__(self, name):
+        return getattr(self._watched, name)
+
+    def _timed(self, method, *args, **kwargs):
+        begin = time.perf_counter()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            self.seconds += time.perf_counter() - begin
+
+
+def draft_cost(draft, target, warp, repeats=100, context=128, rng=None):
+    """c: the median of (seconds of a draft step / seconds of the target step after it), warp and draw included.
+
+    As in a decode the two take turns, four draft steps and then a target step: the first draft step
+    finds that the target has taken its place in the small caches, the others do not.
     """
     rng = rng or np.random.default_rng(0)
     dice, ratios = RandomDice(rng), []
@@ -60,42 +85,46 @@ def draft_cost(draft, target, warp, repeats=200, context=128, rng=None):
         model.rollback(0)
         model.forward(rng.integers(model.vocab_size, size=context).tolist(), last_only=True)
     for _ in range(repeats + 2):
-        token, spent = int(rng.integers(draft.vocab_size)), []
-        for model in (draft, target):
+        spent = []
+        for model, steps in ((draft, DRAFTS), (target, 1)):
+            tokens = rng.integers(draft.vocab_size, size=steps).tolist()
             begin = time.perf_counter()
-            dice.draw(warp(model.forward([token]).logits)[-1])
-            spent.append(time.perf_counter() - begin)
+            for token in tokens:
+                dice.draw(warp(model.forward([token], last_only=True).logits)[-1])
+            spent.append((time.perf_counter() - begin) / steps)
             model.rollback(context)
         ratios.append(spent[0] / spent[1])
     return float(np.median(ratios[2:]))
 
 
 def timed_run(pair, prompt, gamma, warp, tokens, rng):
-    """(seconds per token, Trace) of one run; the first pass, which reads the prompt, is not timed."""
-    drafter = ModelDrafter(pair.draft) if gamma else None
-    loop = rounds(
-        pair.target, prompt, drafter, gamma=gamma, max_new_tokens=tokens, warp=warp, dice=RandomDice(rng)
-    )
+    """The Run of one decode of `tokens` tokens; the first pass, which reads the prompt, is not timed."""
+    target = Stopwatch(pair.target, ("forward",))
+    drafter = Stopwatch(ModelDrafter(pair.draft), ("propose", "commit")) if gamma else None
+    loop = rounds(target, prompt, drafter, gamma=gamma, max_new_tokens=tokens, warp=warp, dice=RandomDice(rng))
     done = [next(loop)]
+    before = target.seconds, drafter.seconds if drafter else 0.0
     begin = time.perf_counter()
     done += loop
-    spent = time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
+    phases = {"draft": drafter.seconds - before[1] if drafter else 0.0, "target": target.seconds - before[0]}
+    phases["rule"] = seconds - sum(phases.values())
     finish = "length" if sum(len(round.tokens) for round in done) == tokens else "context"
-    return spent / max(1, sum(len(round.tokens) for round in done[1:])), Trace(done, finish)
+    counted = sum(len(round.tokens) for round in done[1:])
+    return Run(seconds, counted, len(done) - 1, phases, Trace(done, finish))
 
 
-def paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng, progress=lambda done, total: None):
-    """{gamma: [(speed-up, Trace), ...]}: every gamma against the plain run of the same repeat and prompt."""
-    runs = {gamma: [] for gamma in gammas}
-    orders = [(prompt, rng.permutation([0, *gammas]).tolist()) for _ in range(repeats) for prompt in prompts]
+def paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng):
+    """Yield ({gamma: Run}, plain Run), prompt by prompt, `repeats` times over: the runs of one yield are neighbours in time.
+
+    gamma 0 is one more plain run: what it shows beside 1 is noise.
+    """
     timed_run(pair, prompts[0], max(gammas), warp, min(tokens, 32), rng)
-    for done, (prompt, order) in enumerate(orders):
-        progress(done, len(orders))
-        found = {gamma: timed_run(pair, prompt, gamma, warp, tokens, rng) for gamma in order}
-        for gamma in gammas:
-            runs[gamma].append((found[0][0] / found[gamma][0], found[gamma][1]))
-    progress(len(orders), len(orders))
-    return runs
+    for _ in range(repeats):
+        for prompt in prompts:
+            order = rng.permutation(["plain", *gammas]).tolist()
+            runs = {name: timed_run(pair, prompt, 0 if name == "plain" else int(name), warp, tokens, rng) for name in order}
+            yield {gamma: runs[str(gamma)] for gamma in gammas}, runs["plain"]
 
 
 def median_interval(values, rng, resamples=2000, level=0.95):
@@ -113,7 +142,7 @@ def median_interval(values, rng, resamples=2000, level=0.95):
 
 
 def machine():
-    """What the numbers were measured on: processor, cores, threads, Python, NumPy and its BLAS."""
+    """What the numbers were measured on: processor, Python, NumPy and its BLAS, and how fast it reads memory."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "processor": _processor(),
@@ -121,6 +150,7 @@ def machine():
         "python": platform.python_version(),
         "numpy": np.__version__,
         "blas": f"{blas['name']} {blas['version']}",
+        "bandwidth_bytes_per_s": float(f"{bandwidth_bytes_per_s():.3g}"),
     }
 
 
@@ -132,57 +162,91 @@ def _processor():
         return platform.processor() or platform.machine()
 
 
-def measure(pair, *, gammas=range(1, 9), temperature=1.0, tokens=200, repeats=5, threads=1, seed=0, progress=None):
+def measure(pair, *, gammas=range(9), temperature=1.0, tokens=300, repeats=5, threads=1, seed=0, progress=None):
     """Measure a pair and lay the formula beside it: a dict that goes to JSON as it is.
 
-    Keys: alpha, c, verify_cost {k: t(k)/t(1)}, machine, settings, rows; a row has gamma,
-    tokens_per_pass, tokens_formula, speedup with speedup_low and speedup_high (median of paired ratios,
-    95 % bootstrap interval), predicted_flat (verifying gamma+1 positions costs what one does) and
-    predicted_measured (it costs what was measured). Predictions come from alpha, c and the cost curve.
+    Keys: alpha, c, verify_cost {k: t(k)/t(1)}, machine, settings, rows (see `make_row`). Predictions come from
+    alpha, c and the cost curve, never from what was counted or timed in the runs they are compared with.
     machine's cpu_share is the processor time we got over the time that passed: well below 1 on a busy machine.
+    progress(done, total) is called after each group of runs. Ctrl-C ends the runs early: the finished
+    groups are reported, settings["runs"] says how many. Raises ValueError for tokens that one pass could emit.
     """
+    gammas = [int(gamma) for gamma in gammas]
     if tokens <= max(gammas) + 1:
         raise ValueError(f"tokens: {tokens}, expected more than gamma + 1 = {max(gammas) + 1}: the first pass is not timed")
     rng = np.random.default_rng(seed)
     warp = partial(probs_from_logits, temperature=temperature)
-    began = time.perf_counter(), time.process_time()
-    costs = {k: float(np.median(values)) for k, values in cost_curve(pair.target, rng=rng).items()}
-    c = draft_cost(pair.draft, pair.target, warp, rng=rng)
     prompts = [pair.tokenizer.encode(text).ids for text in PROMPTS]
-    runs = paired_runs(
-        pair, prompts, list(gammas), warp, tokens, repeats, rng, progress or (lambda done, total: None)
+    context = min(len(prompts[0]) + tokens // 2, pair.target.max_length - max(POSITIONS), pair.draft.max_length - DRAFTS)
+    described = machine()
+    began = time.perf_counter(), time.process_time()
+    costs = position_cost(pair.target, POSITIONS, repeats=100, context=context, rng=rng)
+    c = draft_cost(pair.draft, pair.target, warp, context=context, rng=rng)
+    groups = _until_stopped(
+        paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng), repeats * len(prompts), progress
     )
     cpu_share = (time.process_time() - began[1]) / (time.perf_counter() - began[0])
-    betas = [beta for found in runs.values() for _, trace in found for round in trace.rounds for beta in round.betas]
-    alpha = float(np.mean(betas))
-    verify_cost = {k: cost / costs[1] for k, cost in costs.items()}
+    betas = [beta for runs, _ in groups for run in runs.values() for round in run.trace.rounds for beta in round.betas]
+    alpha = float(np.mean(betas)) if betas else None
+    verify_cost = {k: cost["median"] / costs[1]["median"] for k, cost in costs.items()}
     return {
         "alpha": alpha,
         "c": c,
         "verify_cost": verify_cost,
-        "machine": machine() | {"threads": threads, "cpu_share": round(min(1.0, cpu_share), 3)},
+        "machine": described | {"threads": threads, "cpu_share": round(min(1.0, cpu_share), 3)},
         "settings": {
-            "temperature": temperature, "tokens": tokens, "repeats": repeats, "prompts": len(PROMPTS), "seed": seed,
+            "temperature": temperature, "tokens": tokens, "repeats": repeats, "prompts": len(prompts), "seed": seed,
+            "runs": len(groups), "runs_wanted": repeats * len(prompts), "context": context,
+            "cut_by_context": sum(plain.trace.finish == "context" for _, plain in groups),
             "target_parameters": pair.target.config.parameters, "draft_parameters": pair.draft.config.parameters,
         },
-        "rows": [_row(gamma, found, alpha, c, verify_cost, rng) for gamma, found in runs.items()],
+        "rows": [
+            make_row(gamma, [(runs[gamma], plain) for runs, plain in groups], alpha, c, verify_cost, rng) for gamma in gammas
+        ],
     }
 
 
-def _row(gamma, found, alpha, c, verify_cost, rng):
-    tokens = sum(len(trace.tokens) for _, trace in found)
-    passes = sum(len(trace.rounds) for _, trace in found)
-    speedup, low, high = median_interval([ratio for ratio, _ in found], rng)
-    formula = theory.expected_tokens(alpha, gamma)
-    pooled = Trace([round for _, trace in found for round in trace.rounds], "length")
+def _until_stopped(groups, total, progress):
+    """The groups of runs that were finished before Ctrl-C; without any there is nothing to report."""
+    done = []
+    try:
+        for group in groups:
+            done.append(group)
+            if progress is not None:
+                progress(len(done), total)
+    except KeyboardInterrupt:
+        if not done:
+            raise
+    return done
+
+
+def make_row(gamma, runs, alpha, c, verify_cost, rng):
+    """The figures of one gamma from its runs, [(Run, plain Run next to it), ...].
+
+    tokens_per_pass is counted over the timed passes. speedup is the median of seconds per token, plain over
+    speculative, with speedup_low and speedup_high, its 95 % bootstrap interval. predicted_flat takes gamma + 1
+    positions to cost what one does, predicted_measured takes what was measured.
+    speedup = predicted_measured * token_part * cost_part: token_part is what the formula for the tokens is off,
+    cost_part what a pass timed by its parts is off. seconds_per_pass: medians of the three phases.
+    """
+    tokens_per_pass = sum(run.tokens for run, _ in runs) / sum(run.passes for run, _ in runs)
+    speedup, low, high = median_interval([plain.seconds_per_token / run.seconds_per_token for run, plain in runs], rng)
+    formula = theory.expected_tokens(alpha, gamma) if gamma else 1.0
+    cost = gamma * c + verify_cost[gamma + 1]
+    pooled = Trace([round for run, _ in runs for round in run.trace.rounds], "length")
     return {
         "gamma": gamma,
-        "tokens_per_pass": tokens / passes,
+        "tokens_per_pass": tokens_per_pass,
         "tokens_formula": formula,
         "acceptance_by_position": list(pooled.acceptance_by_position),
         "speedup": speedup,
         "speedup_low": low,
         "speedup_high": high,
-        "predicted_flat": theory.speedup(alpha, gamma, c),
-        "predicted_measured": formula / (gamma * c + verify_cost[gamma + 1]),
+        "predicted_flat": theory.speedup(alpha, gamma, c) if gamma else 1.0,
+        "predicted_measured": formula / cost,
+        "token_part": tokens_per_pass / formula,
+        "cost_part": cost / (tokens_per_pass / speedup),
+        "seconds_per_pass": {
+            phase: float(np.median([run.phases[phase] / run.passes for run, _ in runs])) for phase in runs[0][0].phases
+        },
     }

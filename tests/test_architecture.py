@@ -18,7 +18,7 @@ ARROWS = {
     "pair": "gpt2 checkpoint",
     "drafters": "records tree language_model distributions pair",
     "decode": "dice rules records trace language_model distributions",
-    "measure": "decode theory roofline trace dice distributions drafters",
+    "measure": "decode theory machine trace dice distributions drafters",
     "machine": "roofline",
     "serving": "roofline theory",
     "mistakes": "law rules records",

@@ -113,7 +113,7 @@ def test_measure_prints_a_record():
     done = run("measure", "--gamma", "1", "--tokens", "12", "--repeats", "1", "--json")
     assert done.returncode == 0 and done.stderr == ""
     found = json.loads(done.stdout)
-    assert {"alpha", "c", "verify_cost", "machine", "rows"} <= found.keys() and len(found["rows"]) == 1
+    assert {"alpha", "c", "verify_cost", "machine", "rows"} <= found.keys() and len(found["rows"]) == 2
 
 
 def test_a_reader_that_leaves_early_hears_no_complaint():
@@ -131,3 +131,19 @@ def test_a_letter_the_terminal_lacks_does_not_lose_the_text():
         capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
     assert done.returncode == 0 and "caf\\xe9" in done.stdout
+
+
+def test_a_measurement_stopped_by_ctrl_c_prints_what_is_finished(monkeypatch, capsys):
+    from specnotes import __main__, measure
+
+    real = measure.paired_runs
+
+    def interrupted(*args):
+        yield next(real(*args))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "paired_runs", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        __main__.main(["measure", "--gamma", "1", "--tokens", "12", "--repeats", "1"])
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 130 and "1 groups of runs" in out and "stopped after 1 of" in err
