@@ -137,10 +137,14 @@ class Affine:
         sizes = {n: slice_size(n, inputs, outputs) for n in range(2, FEW_ROWS)}
         self._slices = {n: weight.reshape(-1, size, outputs) for n, size in sizes.items() if size < inputs}
 
+    def use_plain_product(self):
+        """Compute x W in one piece from now on, whatever the number of rows."""
+        self._slices = {}
+
     def __call__(self, x):
         """The product: [n, inputs] -> [n, outputs]."""
         n = len(x)
-        if n in PADDED:
+        if n in PADDED and self._slices:
             x = np.concatenate((x, x[: PADDED[n] - n]))
         slices = self._slices.get(len(x))
         if slices is None:
@@ -285,6 +289,14 @@ class GPT2:
     def random(cls, config, seed, dtype="float32"):
         """A model of this shape with random weights, for tests and timings."""
         return cls(config, random_tensors(config, seed), dtype)
+
+    def use_plain_products(self):
+        """Compute every product in one piece from now on, as `x @ W`: what the slices are worth shows without them."""
+        for layer in self._layers:
+            for product in (layer.attend, layer.mix, layer.widen, layer.narrow):
+                product.use_plain_product()
+        for head in self._heads:
+            head.use_plain_product()
 
     def _load(self, tensors):
         arena = Arena(self._entries(), self.dtype)

@@ -28,6 +28,22 @@ PROMPTS = (
     "ARIEL.\nAll hail, great master! grave sir, hail! I come\n",
     "CONSTANCE.\nGone to be married! gone to swear a peace!\n",
 )
+MORE_PROMPTS = (
+    "FIRST WITCH.\nWhen shall we three meet again?\n",
+    "BANQUO.\nWhat are these,\nSo wither'd, and so wild in their attire,\n",
+    "MACDUFF.\nO horror, horror, horror!\n",
+    "DUNCAN.\nWhat bloody man is that? He can report,\n",
+    "PORTER.\nHere's a knocking indeed!\n",
+    "ROSS.\nAlas, poor country,\n",
+    "MIRANDA.\nIf by your art, my dearest father, you have\n",
+    "CALIBAN.\nBe not afeard; the isle is full of noises,\n",
+    "FERDINAND.\nWhere should this music be? I' th' air or th' earth?\n",
+    "GONZALO.\nNow would I give a thousand furlongs of sea\n",
+    "STEPHANO.\nI shall no more to sea, to sea,\n",
+    "BASTARD.\nMad world! mad kings! mad composition!\n",
+    "ARTHUR.\nMust you with hot irons burn out both mine eyes?\n",
+    "ELINOR.\nA strange beginning- 'borrowed majesty'!\n",
+)
 POSITIONS = range(1, 10)
 DRAFTS = 4  # draft steps between two target steps where c is measured
 

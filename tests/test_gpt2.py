@@ -269,6 +269,13 @@ def test_two_to_nine_rows_are_cut_into_slices_that_share_the_weights_memory(inpu
         assert slices.shape[1] * outputs * rows <= 10**6
 
 
+def test_plain_products_give_the_same_logits():
+    sliced, plain = (GPT2.random(Config(96, 32, 64, 2, 4), 0, "float64") for _ in range(2))
+    plain.use_plain_products()
+    for n in (1, 2, 3, 7, 12):
+        np.testing.assert_allclose(plain.forward([5] * n).logits, sliced.forward([5] * n).logits, **EXACT)
+
+
 def test_gelu_and_layer_norm_follow_their_definitions():
     x = np.linspace(-4, 4, 9)
     expected = [0.5 * v * (1 + np.tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))) for v in x]
