@@ -83,19 +83,6 @@ def tokens_histogram(alpha, gamma):
     return figure
 
 
-def verify_cost(record):
-    """Measured cost of a pass over k positions against a pass over one, from a record of `measure`."""
-    cost = {int(k): value for k, value in record["verify_cost"].items()}
-    figure, axes = _axes(xlabel="positions in one pass, k", ylabel="t(k) / t(1)")
-    axes.plot(list(cost), list(cost.values()), "o-", color=BLUE, label="measured")
-    axes.plot(list(cost), list(cost), "--", color=GREY, label="k passes, one after another")
-    axes.axhline(1, color=INK, linewidth=0.8, label="free positions")
-    axes.set_xticks(list(cost))
-    axes.set_ylim(0, max(cost))
-    axes.legend(frameon=False)
-    return figure
-
-
 def measured_speedup(record):
     """Measured speed-up over gamma with its interval, and the two predictions, from a record of `measure`."""
     rows = record["rows"]
@@ -106,6 +93,40 @@ def measured_speedup(record):
     axes.errorbar(gammas, middle, spread, fmt="o", color=BLUE, capsize=4, label="measured, 95 % interval")
     axes.plot(gammas, [row["predicted_flat"] for row in rows], "--", color=GREY, label="formula, flat verify cost")
     axes.plot(gammas, [row["predicted_measured"] for row in rows], "-", color=ORANGE, label="formula, measured verify cost")
+    axes.axhline(1, color=INK, linewidth=0.8)
+    axes.set_xticks(gammas)
+    axes.set_ylim(0)
+    axes.legend(frameon=False)
+    return figure
+
+
+def position_costs(curves):
+    """Cost of a pass over k positions against a pass over one, {name: {k: t(k) / t(1)}}, one line a name.
+
+    >>> type(position_costs({"a model": {1: 1.0, 2: 1.5}})).__name__
+    'Picture'
+    """
+    figure, axes = _axes(xlabel="positions in one pass, k", ylabel="t(k) / t(1)")
+    for (name, curve), colour, style in zip(curves.items(), (BLUE, GREEN, ORANGE), ("o-", "s-.", "^--")):
+        axes.plot([int(k) for k in curve], list(curve.values()), style, color=colour, markersize=4, label=name)
+    ks = sorted({int(k) for curve in curves.values() for k in curve})
+    axes.plot(ks, ks, ":", color=GREY, label="k passes, one after another")
+    axes.axhline(1, color=INK, linewidth=0.8)
+    axes.set_xticks(ks)
+    axes.set_ylim(0, 1.15 * max(max(curve.values()) for curve in curves.values()))
+    axes.legend(frameon=False)
+    return figure
+
+
+def measured_at_temperatures(records):
+    """Measured speed-up over gamma with its interval, one line for each record of `measure`."""
+    figure, axes = _axes(xlabel="drafted tokens γ", ylabel="speed-up over plain decode")
+    for record, colour, style in zip(records, (BLUE, GREEN, ORANGE), ("o-", "s-.", "^--")):
+        rows = record["rows"]
+        gammas, middle = [row["gamma"] for row in rows], np.array([row["speedup"] for row in rows])
+        spread = [middle - [row["speedup_low"] for row in rows], [row["speedup_high"] for row in rows] - middle]
+        label = f"temperature {record['settings']['temperature']:g}, α = {record['alpha']:.2f}"
+        axes.errorbar(gammas, middle, spread, fmt=style, color=colour, markersize=4, capsize=3, label=label)
     axes.axhline(1, color=INK, linewidth=0.8)
     axes.set_xticks(gammas)
     axes.set_ylim(0)

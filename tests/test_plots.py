@@ -7,6 +7,7 @@ from specnotes.serving import Served
 from specnotes.trace import Trace, pieces
 
 RECORD = {
+    "alpha": 0.8, "settings": {"temperature": 0.7},
     "verify_cost": {str(k): 1 + 0.1 * (k - 1) for k in range(1, 10)},
     "rows": [
         {"gamma": g, "speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.7, "predicted_flat": 2.0, "predicted_measured": 1.6}
@@ -35,7 +36,8 @@ SERVED = [Served(100.0, 0.01, 0.0, 2.0, 0.9), Served(150.0, 0.02, 0.1, 4.0, 1.0)
         lambda: plots.overlap([1.0], [1.0]),
         lambda: plots.speedup_curves((0.5, 0.9), 0.05),
         lambda: plots.tokens_histogram(0.8, 4),
-        lambda: plots.verify_cost(RECORD),
+        lambda: plots.position_costs({"one": RECORD["verify_cost"], "other": {1: 1.0, 2: 1.4}}),
+        lambda: plots.measured_at_temperatures([RECORD, RECORD]),
         lambda: plots.measured_speedup(RECORD),
         lambda: plots.tree_and_mask(["a", "b", "c"], [-1, -1, 0]),
         lambda: plots.measured_roofline(ROOFLINE_RECORD),
