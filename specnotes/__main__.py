@@ -45,8 +45,8 @@ def build_parser():
 
 
 def _add_pair(command):
-    command.add_argument("--target", metavar="FOLDER", help="a GPT-2 folder; default: the embedded target")
-    command.add_argument("--draft", metavar="FOLDER", help="a GPT-2 folder; default: the embedded draft")
+    command.add_argument("--target", metavar="FOLDER", help="a GPT-2 folder, or a name on the hub (extra: hub); default: the embedded target")
+    command.add_argument("--draft", metavar="FOLDER", help="the same for the draft; default: the embedded draft")
     command.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="precision of the models; default float32")
     command.add_argument("--json", action="store_true", help="print numbers as JSON")
 
