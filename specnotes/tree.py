@@ -5,6 +5,7 @@ k-th candidate at a place has rank k - 1.
 """
 
 import operator
+from collections import Counter
 from collections.abc import Mapping
 from itertools import count
 from numbers import Integral, Real
@@ -170,13 +171,14 @@ def ranks(parents):
 
     Raises ValueError when a parent is not -1 or an earlier node.
 
-    >>> ranks([-1, 0, 0, 1])
+    >>> ranks([-1, 0, 0, 1]).tolist()
     [0, 0, 1, 0]
     """
-    seen, out = {}, []
-    for parent in _check_parents(parents):
-        out.append(seen.get(parent, 0))
-        seen[parent] = out[-1] + 1
+    parents, seen = _check_parents(parents), Counter()
+    out = np.zeros(len(parents), dtype=np.int64)
+    for node, parent in enumerate(parents):
+        out[node] = seen[parent]
+        seen[parent] += 1
     return out
 
 
@@ -193,7 +195,7 @@ def expected_tokens(parents, acceptance):
     2.0
     """
     given, values = _lookup(acceptance), []
-    for depth, rank in zip(depths(parents).tolist(), ranks(parents)):
+    for depth, rank in zip(depths(parents).tolist(), ranks(parents).tolist()):
         value = given(depth, rank)
         if value is None:
             raise ValueError(f"acceptance: no entry for depth {depth}, rank {rank}, expected one for every node")
