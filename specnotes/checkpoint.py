@@ -104,7 +104,7 @@ def _weight_map(path):
         found = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         names = list(found.values())
     except (KeyError, ValueError, AttributeError, TypeError, RecursionError, OSError) as error:
-        raise ValueError(f"{path}: no weight_map ({error!r}), expected a file that lists tensors and their files") from error
+        raise ValueError(f"{path}: no weight_map ({error!r}), expected a list of tensors and their files") from error
     for name in names:
         if not isinstance(name, str) or not name.endswith(".safetensors") or Path(name).name != name:
             raise ValueError(f"{path}: {name!r}, expected the name of a .safetensors file in the same folder")
@@ -205,7 +205,7 @@ def _check_tensor(folder, places, name, shape):
 def _check_tied(folder, weights):
     # Versions of `transformers` disagree about which of two different tensors such a model reads.
     if not np.array_equal(weights["lm_head.weight"], weights["wte.weight"]):
-        raise ValueError(f"{folder}: lm_head.weight differs from wte.weight, expected tie_word_embeddings false in {CONFIG}")
+        raise ValueError(f"{folder}: lm_head.weight differs from wte.weight, expected tie_word_embeddings false")
 
 
 def read_tokenizer(folder):

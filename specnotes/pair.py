@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 def load_pair(target=None, draft=None, dtype="float32"):
-    """Load target and draft, each None (the embedded model), a folder as `transformers` writes it, or a name on the hub.
+    """Load target and draft, each None (the embedded model), a folder that `transformers` wrote, or a name on the hub.
 
     A folder holds config.json; model.safetensors, or model.safetensors.index.json and the parts it lists; and
     tokenizer.json, or vocab.json with merges.txt. A SHA256SUMS file in it, or in the folder above, is

