@@ -263,6 +263,9 @@ def test_where_the_target_is_unsure_the_bar_of_typical_acceptance_sinks():
     assert theory.typical_threshold(p, 0.3, 0.4) == pytest.approx(0.1, rel=1e-14)
     assert rules.typical_rule(0.3, 0.4)([p, p], [p], [3], ScriptedDice([0.0])).path == (0,)
     assert rules.typical_rule(0.3, 4)([p, p], [p], [3], ScriptedDice([0.0])).path == ()
+    # Every node has the bar of its own row: .3 after the committed text, 1/10 after token 0.
+    sure = np.array([0.97, 0.01, 0.01, 0.01])
+    assert rules.typical_rule(0.3, 0.4)([sure, p, p], [p, p], [0, 3], ScriptedDice([0.0])).path == (0, 1)
     assert theory.typical_threshold([1.0, 0.0], 0.3, 0.4) == 0.3
     assert theory.typical_threshold(row(1, 1, 0, 1, 1), 0.3, 0.4) == pytest.approx(0.1, rel=1e-14)
 
