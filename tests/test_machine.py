@@ -1,3 +1,8 @@
+import dataclasses
+import importlib.util
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -136,9 +141,9 @@ def test_a_machine_faster_than_its_constants_has_a_negative_overhead():
         (lambda model: machine.position_cost(model, positions=(1.5,)), "positions: 1.5, expected an integer >= 1"),
         (lambda model: machine.position_cost(model, repeats=0, context=2), "repeats: 0, expected"),
         (lambda model: machine.position_cost(model, context=0), "context: 0, expected"),
-        (lambda model: machine.position_cost(model, context=30), "context: 30 and 16 new rows, expected at most 40 in all"),
+        (lambda model: machine.position_cost(model, context=30), "context: 30 and 16 new rows, expected at most 40"),
         (lambda model: machine.batch_cost(model, batches=(True,)), "batches: True, expected an integer >= 1"),
-        (lambda model: machine.batch_cost(model, context=25), "context: 25 and 16 new rows, expected at most 40 in all"),
+        (lambda model: machine.batch_cost(model, context=25), "context: 25 and 16 new rows, expected at most 40"),
         (lambda model: machine.bandwidth_bytes_per_s(0), "megabytes: 0, expected an integer >= 1"),
         (lambda model: machine.bandwidth_bytes_per_s(1, repeats=0), "repeats: 0, expected an integer >= 1"),
         (lambda model: machine.peak_flop_per_s(2.5), "size: 2.5, expected an integer >= 1"),
@@ -158,3 +163,64 @@ def test_a_refused_call_leaves_the_cache_as_it_was(clock, cost, options):
     with pytest.raises(ValueError):
         cost(model, **options)
     assert model.length == 3 and len(model.calls) == 1
+
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = json.loads((ROOT / "book" / "data" / "roofline.json").read_text(encoding="utf-8"))
+
+
+def recorder():
+    spec = importlib.util.spec_from_file_location("roofline_record", ROOT / "tools" / "roofline_record.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
+def test_the_committed_record_names_its_machine_and_both_models():
+    assert all(RECORD["machine"][key] for key in ("processor", "system", "python", "numpy", "blas", "threads"))
+    assert RECORD["bandwidth_bytes_per_s"] > 0 and RECORD["peak_flop_per_s"] > 0
+    assert list(RECORD["models"]) == ["embedded target", "GPT-2 small"]
+    assert RECORD["models"]["GPT-2 small"]["shape"]["parameters"] == 124_439_808
+    for found in RECORD["models"].values():
+        assert list(map(int, found["position_cost"])) == list(range(1, 17))
+        assert all(0 < cost["minimum"] <= cost["median"] for cost in found["position_cost"].values())
+        assert all(cost[how]["minimum"] > 0 for cost in found["batch_cost"].values() for how in ("stacked", "one_by_one"))
+
+
+@pytest.mark.parametrize("name", RECORD["models"])
+def test_the_committed_fit_follows_from_the_committed_times(name):
+    found, card = RECORD["models"][name], Hardware(RECORD["peak_flop_per_s"], RECORD["bandwidth_bytes_per_s"], 1e12)
+    fastest = {int(k): cost["minimum"] for k, cost in found["position_cost"].items()}
+    fit = machine.fit_overhead(card, ModelShape(**found["shape"]), fastest, RECORD["context"])
+    assert fit.base_seconds == pytest.approx(found["fit"]["base_seconds"], rel=1e-9)
+    assert list(fit.deviation.values()) == pytest.approx(list(found["fit"]["deviation"].values()), abs=1e-9)
+    assert fit.deviation[1] == pytest.approx(0, abs=1e-12) == pytest.approx(fit.deviation[16], abs=1e-12)
+
+
+def test_gpt2_small_stays_within_a_quarter_of_the_roofline_with_one_overhead():
+    assert max(map(abs, RECORD["models"]["GPT-2 small"]["fit"]["deviation"].values())) < 0.25
+
+
+def test_the_recorder_counts_a_model_s_weights_and_writes_what_the_chapter_reads():
+    tool, model = recorder(), GPT2.random(Config(vocab_size=11, max_length=40, width=8, layers=2, heads=2), seed=1)
+    _, shape = tool.with_shape(model)
+    assert shape == roofline.gpt2_shape(2, 8, 2, 11, 40, bytes_per_weight=4)
+    made = tool.record_of(model, shape, CARD, context=8, repeats=1, positions=(1, 2, 3), batches=(1, 2))
+    read = json.loads(json.dumps(made))
+    assert set(read) == set(RECORD["models"]["GPT-2 small"])
+    assert list(read["position_cost"]) == ["1", "2", "3"] and list(read["batch_cost"]) == ["1", "2"]
+    assert dataclasses.asdict(ModelShape(**read["shape"])) == made["shape"]
+
+
+def test_the_recorder_wants_one_thread_and_nobody_s_choice_of_kernels(monkeypatch):
+    tool = recorder()
+    for name, value in tool.ONE_THREAD.items():
+        monkeypatch.setenv(name, value)
+    for name in tool.UNSET:
+        monkeypatch.delenv(name, raising=False)
+    assert tool.in_a_plain_environment()
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "HASWELL")
+    assert not tool.in_a_plain_environment()
+    monkeypatch.delenv("OPENBLAS_CORETYPE")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    assert not tool.in_a_plain_environment()

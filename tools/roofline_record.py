@@ -1,4 +1,4 @@
-"""Write book/data/roofline.json: this machine on the roofline, for the chapter *Memory-bound decode*. Takes one to two minutes.
+"""Write book/data/roofline.json: this machine on the roofline, for the chapter *Memory-bound decode*; about a minute.
 
     machine                 what it was measured on
     bandwidth_bytes_per_s   streaming, over an array larger than the caches; float32, one thread
@@ -49,8 +49,8 @@ def with_shape(model):
     from specnotes.roofline import gpt2_shape
 
     config = model.config
-    shape = gpt2_shape(config.layers, config.width, config.heads, config.vocab_size, config.max_length, bytes_per_weight=4)
-    return model, dataclasses.replace(shape, parameters=config.parameters)
+    sizes = (config.layers, config.width, config.heads, config.vocab_size, config.max_length)
+    return model, dataclasses.replace(gpt2_shape(*sizes, bytes_per_weight=4), parameters=config.parameters)
 
 
 def record_of(model, shape, card, context=CONTEXT, repeats=REPEATS, positions=range(1, 17), batches=(1, 2, 4, 8, 16)):

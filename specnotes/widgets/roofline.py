@@ -54,7 +54,8 @@ class RooflineExplorer(Explorer):
     @traitlets.default("tables")
     def _default_tables(self):
         cards = {name: asdict(card) for name, card in HARDWARE.items()}
-        return {"hardware": cards, "models": {name: asdict(shape) for name, shape in MODELS.items()}, "batches": BATCHES}
+        shapes = {name: asdict(shape) for name, shape in MODELS.items()}
+        return {"hardware": cards, "models": shapes, "batches": BATCHES}
 
     @staticmethod
     def compute(hardware, model, batch, context, gamma, alpha, c):

@@ -329,6 +329,7 @@ PAIRS = list(itertools.product(ROWS, ROWS))
 CARDS = [dataclasses.asdict(card) for card in HARDWARE.values()]
 SHAPES = [dataclasses.asdict(shape) for shape in MODELS.values()]
 PLACES = [(1, 0), (8, 512), (31, 0), (64, 2048), (256, 16384)]  # batch, context
+POSITIONS, ACCEPTED = [(1,), (5,), (17,)], [(0.0, 3), (0.8, 4), (1.0, 16)]  # alpha, gamma
 
 
 def of_records(function):
@@ -347,10 +348,10 @@ def on_the_roofline(*middle):
 
 
 PARITY = {
-    "stepOf": (of_records(lambda *call: described(roofline.step(*call))), on_the_roofline([(1,), (5,), (17,)], PLACES)),
+    "stepOf": (of_records(lambda *call: described(roofline.step(*call))), on_the_roofline(POSITIONS, PLACES)),
     "freePositions": (of_records(roofline.free_positions), on_the_roofline(PLACES)),
-    "crossoverBatch": (of_records(roofline.crossover_batch), on_the_roofline([(1,), (5,), (17,)], [(0,), (900,), (9000,)])),
-    "speculationSpeedup": (of_records(_speculation), on_the_roofline([(0.0, 3), (0.8, 4), (1.0, 16)], PLACES, [(0,), (0.05,)])),
+    "crossoverBatch": (of_records(roofline.crossover_batch), on_the_roofline(POSITIONS, [(0,), (900,), (9000,)])),
+    "speculationSpeedup": (of_records(_speculation), on_the_roofline(ACCEPTED, PLACES, [(0,), (0.05,)])),
     "expectedTokens": (theory.expected_tokens, itertools.product(UNIT, range(17))),
     "tokensDistribution": (theory.tokens_distribution, itertools.product(UNIT, range(17))),
     "speedup": (theory.speedup, itertools.product(UNIT, range(17), [0, 0.05, 0.3, 1])),

@@ -47,7 +47,8 @@ function roofPanel(results, { x: left, y: top, width, height }) {
   const y = scaled(top + height, top, low, high, true);
   const ridge = peak / bandwidth;
   const roof = `${near(x(least))},${near(y(low))} ${near(x(ridge))},${near(y(peak))} ${near(x(most))},${near(y(peak))}`;
-  const powers = (from, to) => [-4, -3, -2, -1, 0, 1, 2, 3, 4].map((power) => 10 ** power).filter((value) => value >= from && value <= to);
+  const powers = (from, to) => [-2, -1, 0, 1, 2, 3, 4].map((power) => 10 ** power)
+    .filter((value) => value >= from && value <= to);
   const point = (step, kind, radius) =>
     svg("circle", { cx: near(x(step.intensity)), cy: near(y(step.flop_per_s)), r: radius, class: kind });
   const here = x(verify.intensity);
@@ -87,8 +88,8 @@ function timeBars(step, top, x) {
   const worked = x(step.compute_seconds);
   const bar = (from, to, y, kind) =>
     svg("rect", { x: near(from), y, width: near(Math.max(to - from, 0.5)), height: tall, class: kind });
-  const end = (place, y, seconds) => words(near(place + 6), y + 13, "start", seconds === step.seconds ? "sn-value" : "sn-tick",
-    milliseconds(seconds));
+  const end = (place, y, seconds) =>
+    words(near(place + 6), y + 13, "start", seconds === step.seconds ? "sn-value" : "sn-tick", milliseconds(seconds));
   return [
     bar(origin, weights, top, "sn-weights"),
     read - weights > 1 ? bar(weights, read, top, "sn-kv") + stripes(weights, top, read - weights, tall) : "",
@@ -103,7 +104,8 @@ function timePanel(results, { x: left, y: top, width, height }) {
   const longest = Math.max(plain.seconds, verify.seconds);
   const x = scaled(left, left + width - 74, 0, longest, false);
   const row = height / 2;
-  const rows = [[plain, "plain step, 1 position per text"], [verify, `verifying pass, ${plural(gamma + 1, "position")}`]];
+  const rows = [[plain, "plain step, 1 position per text"],
+    [verify, `verifying pass, ${plural(gamma + 1, "position")}`]];
   return [
     words(left, top - 14, "start", "sn-panel", "Where the time of a pass goes"),
     ...rows.map(([step, name], index) =>
@@ -127,7 +129,8 @@ function speedupPanel(results, { x: left, y: top, width, height }) {
     ...ticks(highest, 5).map((value) =>
       line(left, y(value), left + width, y(value), "sn-grid") +
       words(left - 7, y(value) + 4, "end", "sn-tick", `${Number(value.toFixed(2))}×`)),
-    ...[1, 2, 4, 8, 16, 32, 64, 128, 256].map((one) => words(near(x(one)), top + height + 18, "middle", "sn-tick", one)),
+    ...[1, 2, 4, 8, 16, 32, 64, 128, 256].map((one) =>
+      words(near(x(one)), top + height + 18, "middle", "sn-tick", one)),
     words(left + width / 2, top + height + 36, "middle", "sn-axis", "texts in the batch"),
     line(left, y(1), left + width, y(1), "sn-plain sn-one"),
     crossed ? line(x(crossover_batch), top, x(crossover_batch), top + height, "sn-cross") +
@@ -141,13 +144,15 @@ function speedupPanel(results, { x: left, y: top, width, height }) {
 }
 
 function spokenRoofline({ card, plain, verify, gamma, batch, speedup, crossover_batch, curve, batches }) {
-  const about = (step) => `${milliseconds(step.seconds)}, ${fixed(step.intensity, 1)} operations per byte, bound by ${step.bound}`;
+  const about = (step) =>
+    `${milliseconds(step.seconds)}, ${fixed(step.intensity, 1)} operations per byte, bound by ${step.bound}`;
   const crossing = crossover_batch === null ? "No batch makes the verifying pass compute-bound."
     : `The verifying pass becomes compute-bound at batch ${fixed(crossover_batch, 1)}.`;
   return `Roofline with its ridge at ${fixed(card.peak_flop_per_s / card.bandwidth_bytes_per_s, 0)} operations per byte. ` +
     `A plain step: ${about(plain)}. A pass over ${plural(gamma + 1, "position")} per text: ${about(verify)}; ` +
     `weights ${milliseconds(verify.weights_seconds)}, keys and values ${milliseconds(verify.kv_seconds)}, ` +
-    `arithmetic ${milliseconds(verify.compute_seconds)}. Speed-up ${fixed(speedup, 2)} times at batch ${batch}, ` +
+    `arithmetic ${milliseconds(verify.compute_seconds)}. ` +
+    `Speed-up ${fixed(speedup, 2)} times at batch ${batch}, ` +
     `${fixed(curve[0], 2)} times at batch 1 and ${fixed(curve[curve.length - 1], 2)} times at batch ` +
     `${batches[batches.length - 1]}. ${crossing}`;
 }
