@@ -14,7 +14,7 @@ import pytest
 from specnotes.pair import fetch, load_pair
 from tests.test_pair import change, write_bpe, write_folder, write_shards
 
-COMMIT = hashlib.sha1(b"the only commit").hexdigest()
+COMMIT, NEXT = (hashlib.sha1(text).hexdigest() for text in (b"the first commit", b"the next one"))
 SCRIPT = """
 import json, sys
 from specnotes.pair import load_pair
@@ -36,11 +36,12 @@ class Answer(BaseHTTPRequestHandler):
             return self.send(401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
         files = {file.name: file.read_bytes() for file in server.folders[repo].iterdir()}
         if kind == "revision":
-            return self.send_json({"id": repo, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]})
+            commit = server.commits.get(repo, []).pop(0) if path.endswith("/main") else path.rpartition("/")[2]
+            return self.send_json({"id": repo, "sha": commit, "siblings": [{"rfilename": name} for name in files]})
         if kind == "tree":
             return self.send_json([{"type": "file", "path": name, "size": len(data), "oid": etag(data)}
                                    for name, data in files.items()])
-        self.send_file(kind, repo, rest, files)
+        self.send_file(kind, repo, *rest.split("/"), files)
 
     do_HEAD = do_GET
 
@@ -50,16 +51,16 @@ class Answer(BaseHTTPRequestHandler):
         for kind in ("revision", "tree", "resolve", "raw"):
             repo, found, rest = path.strip("/").partition(f"/{kind}/")
             if found:
-                return kind, repo, rest.partition("/")[2]
+                return kind, repo, rest
         return None, None, None
 
-    def send_file(self, kind, repo, name, files):
+    def send_file(self, kind, repo, commit, name, files):
         if name not in files:
-            return self.send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
-        data, headers = files[name], {"X-Repo-Commit": COMMIT, "ETag": f'"{etag(files[name])}"'}
+            return self.send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+        data, headers = files[name], {"X-Repo-Commit": commit, "ETag": f'"{etag(files[name])}"'}
         if kind == "resolve" and name.endswith(".safetensors"):
             linked = {"X-Linked-Size": str(len(data)), "X-Linked-Etag": headers["ETag"]}
-            return self.send(302, headers | linked | {"Location": f"/storage/{repo}/raw/{COMMIT}/{name}"})
+            return self.send(302, headers | linked | {"Location": f"/storage/{repo}/raw/{commit}/{name}"})
         self.send(200, headers, data)
 
     def send_json(self, value):
@@ -91,7 +92,8 @@ def hub(tmp_path):
     for seed, repo in enumerate(server.moved.values()):
         server.folders[repo] = write_folder(tmp_path / repo.partition("/")[2], seed=seed)
         (server.folders[repo] / "pytorch_model.bin").write_bytes(b"not needed")
-        (server.folders[repo] / "README.md").write_text("not needed")
+        (server.folders[repo] / "model.fp16.safetensors").write_bytes(b"not needed")
+    server.commits = {repo: [COMMIT, NEXT, NEXT] for repo in server.folders}
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
@@ -138,6 +140,13 @@ def test_a_pair_loads_by_its_names_on_the_hub_and_only_what_is_needed_is_fetched
         "config.json", "model.safetensors.index.json", "tokenizer.json"}
     assert {name for repo, name in fetched if repo.endswith("distilgpt2")} == {
         "config.json", "model.safetensors", "vocab.json", "merges.txt"}
+
+
+def test_all_files_of_a_model_are_of_one_commit(hub, tmp_path):
+    """The model gets a new version while it is fetched: what comes later belongs to what came first."""
+    done = load(hub, tmp_path, "gpt2-medium", "distilgpt2")
+    assert done.returncode == 0, done.stderr
+    assert len(downloaded(hub)) == 6 and not [path for _, path in hub.asked if NEXT in path]
 
 
 def test_what_was_fetched_once_needs_no_network(hub, tmp_path):

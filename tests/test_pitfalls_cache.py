@@ -295,8 +295,15 @@ class Silent:
         pass
 
 
+class Unasked(Silent):
+    """A drafter that must not be asked."""
+
+    def propose(self, context, gamma, warp, dice):
+        pytest.fail("asked for a draft of no tokens")
+
+
 @pytest.mark.parametrize(("drafter", "gamma"), [
-    (None, 4), (ModelDrafter(counting()), 0), (Silent(), 4), (ModelDrafter(counting(vocab_size=2)), 4),
+    (None, 4), (Unasked(), 0), (Silent(), 4), (ModelDrafter(counting(vocab_size=2)), 4),
 ], ids=["no drafter", "gamma 0", "empty draft", "unknown token"])
 def test_without_a_draft_each_token_takes_one_target_pass_and_rates_are_none(drafter, gamma):
     """30. Four ways to have no draft are one decode."""
