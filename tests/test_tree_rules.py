@@ -328,6 +328,17 @@ def test_a_block_by_hand():
     assert (one.path, one.tokens, one.kind) == ((0,), (1, 1), "recovered")
 
 
+def test_what_a_rejected_block_owes_is_what_the_weighted_target_has_over_the_draft():
+    # Token 1 has w = 4/5. After it w p - q = (36, 36, 8)/100 - (10, 20, 70)/100: owed (26, 16, 0)/100, not (35, 25, 0).
+    P, Q = [row(5, 4, 1), row(9, 9, 2), row(1, 1, 1)], [row(4, 5, 1), row(1, 2, 7), row(1, 1, 1)]
+    found = law.emitted_law(rules.block_rule, lambda text: P[text[-1]], lambda text: Q[text[-1]], 2, (0,))
+    ended = law.exact_law(lambda dice: rules.block_rule(
+        np.array([P[0], P[1], P[2]]), np.array([Q[0], Q[1]]), [1, 2], dice
+    ).tokens)
+    assert ended[1, 0] / ended[1, 1] == F(26, 16)
+    assert completed(found, P, 3) == plain_law(P, 3)
+
+
 def test_equal_rows_accept_the_whole_block_and_one_flip_is_all_it_takes():
     p = np.tile([0.25, 0.75], (4, 1))
     dice = ScriptedDice([0.999, 0.0])
@@ -336,10 +347,12 @@ def test_equal_rows_accept_the_whole_block_and_one_flip_is_all_it_takes():
 
 @st.composite
 def tables_of_the_whole_context(draw):
-    """p and q as functions of the text over 2 tokens, up to 3 drafted; q may be one-hot."""
-    texts = [text for n in range(4) for text in itertools.product(range(2), repeat=n)]
-    table = lambda: {text: draw(rows(2)) for text in texts}
-    return table(), table(), draw(st.integers(1, 3))
+    """p and q as functions of the text over 2 or 3 tokens, up to 3 drafted; q may be one-hot."""
+    size = draw(st.integers(2, 3))
+    gamma = draw(st.integers(1, 3 if size == 2 else 2))
+    texts = [text for n in range(gamma + 1) for text in itertools.product(range(size), repeat=n)]
+    table = lambda: {text: draw(rows(size)) for text in texts}
+    return table(), table(), gamma
 
 
 def mean_accepted(found):
@@ -353,7 +366,7 @@ def test_block_verification_keeps_the_law_and_accepts_no_less_than_the_token_rul
     found = law.emitted_law(rules.block_rule, p.get, q.get, gamma)
     full = {}
     for tokens, weight in found.items():
-        for rest in itertools.product(range(2), repeat=gamma + 1 - len(tokens)):
+        for rest in itertools.product(range(len(p[()])), repeat=gamma + 1 - len(tokens)):
             word, probability = tokens + rest, weight
             for place in range(len(tokens), gamma + 1):
                 probability *= p[word[:place]][word[place]]
