@@ -141,7 +141,8 @@ def measured_roofline(record):
     """
     card = roofline.Hardware(record["peak_flop_per_s"], record["bandwidth_bytes_per_s"], 1e12)
     figure = Picture(figsize=(7.6, 3.2), dpi=DPI, layout="constrained", facecolor="white")
-    for axes, (name, found) in zip(figure.subplots(1, len(record["models"]), squeeze=False)[0], record["models"].items()):
+    panels = figure.subplots(1, len(record["models"]), squeeze=False)[0]
+    for axes, (name, found) in zip(panels, record["models"].items()):
         shape = roofline.ModelShape(**found["shape"])
         ks = [int(k) for k in found["position_cost"]]
         fastest = [1e3 * cost["minimum"] for cost in found["position_cost"].values()]

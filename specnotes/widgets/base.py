@@ -93,7 +93,7 @@ def fill(template, values):
 def _number(value, places):
     if value is None or isinstance(value, str):
         return value or "–"
-    return f"{value:.{places}f}" if places else f"{value:,}"
+    return f"{value:,.{places}f}" if places else f"{value:,}"
 
 
 class Explorer(anywidget.AnyWidget):

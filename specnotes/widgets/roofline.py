@@ -41,7 +41,8 @@ class RooflineExplorer(Explorer):
         ("speed-up over plain decode", "{speedup:.2f}×"),
         ("positions free per text", "{free_positions}"),
         ("crossover batch", "{crossover_batch:.1f}"),
-        ("weights and cache", "{needed_gb:.1f} GB, {room}"),
+        ("weights and cache", "{needed_gb:.1f} GB"),
+        ("fits the card", "{room}"),
     )
     hardware = Choice("A100-80GB-SXM", HARDWARE, "hardware")
     model = Choice("7B", MODELS, "model")
@@ -76,7 +77,7 @@ class RooflineExplorer(Explorer):
             "free_positions": roofline.free_positions(card, shape, batch, context),
             "crossover_batch": crossover if isfinite(crossover) else None,
             "needed_gb": verify.bytes / 1e9,
-            "room": "fits" if verify.fits else "too much",
+            "room": "yes" if verify.fits else "no",
             "curve": [speedup(one) for one in BATCHES],
             "batches": BATCHES,
             "card": asdict(card),

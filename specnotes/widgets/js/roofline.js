@@ -12,7 +12,7 @@ function compute({ hardware, model, batch, context, gamma, alpha, c, tables }) {
     free_positions: freePositions(card, shape, batch, context),
     crossover_batch: Number.isFinite(crossover) ? crossover : null,
     needed_gb: verify.bytes / 1e9,
-    room: verify.fits ? "fits" : "too much",
+    room: verify.fits ? "yes" : "no",
     curve: tables.batches.map(speedupAt),
     batches: tables.batches,
     card,
@@ -124,6 +124,7 @@ function speedupPanel(results, { x: left, y: top, width, height }) {
   const crossed = crossover_batch !== null && crossover_batch >= 1 && crossover_batch <= last;
   const right = batch > 20;
   const crossLeft = crossover_batch > 20;
+  const foot = y(1) > top + height - 26 ? y(1) - 9 : top + height - 8; // not on the line of plain decode
   return [
     words(left - 40, top - 18, "start", "sn-panel", "Speed-up of speculation over the batch"),
     ...ticks(highest, 5).map((value) =>
@@ -134,7 +135,7 @@ function speedupPanel(results, { x: left, y: top, width, height }) {
     words(left + width / 2, top + height + 36, "middle", "sn-axis", "texts in the batch"),
     line(left, y(1), left + width, y(1), "sn-plain sn-one"),
     crossed ? line(x(crossover_batch), top, x(crossover_batch), top + height, "sn-cross") +
-      words(near(x(crossover_batch) + (crossLeft ? -6 : 6)), top + height - 8, crossLeft ? "end" : "start",
+      words(near(x(crossover_batch) + (crossLeft ? -6 : 6)), near(foot), crossLeft ? "end" : "start",
         "sn-mark-label sn-best-label", `crossover ${fixed(crossover_batch, 1)}`) : "",
     svg("polyline", { points, class: "sn-curve" }),
     svg("circle", { cx: near(x(batch)), cy: near(y(speedup)), r: 6.5, class: "sn-now" }),
@@ -148,7 +149,8 @@ function spokenRoofline({ card, plain, verify, gamma, batch, speedup, crossover_
     `${milliseconds(step.seconds)}, ${fixed(step.intensity, 1)} operations per byte, bound by ${step.bound}`;
   const crossing = crossover_batch === null ? "No batch makes the verifying pass compute-bound."
     : `The verifying pass becomes compute-bound at batch ${fixed(crossover_batch, 1)}.`;
-  return `Roofline with its ridge at ${fixed(card.peak_flop_per_s / card.bandwidth_bytes_per_s, 0)} operations per byte. ` +
+  const ridge = fixed(card.peak_flop_per_s / card.bandwidth_bytes_per_s, 0);
+  return `Roofline with its ridge at ${ridge} operations per byte. ` +
     `A plain step: ${about(plain)}. A pass over ${plural(gamma + 1, "position")} per text: ${about(verify)}; ` +
     `weights ${milliseconds(verify.weights_seconds)}, keys and values ${milliseconds(verify.kv_seconds)}, ` +
     `arithmetic ${milliseconds(verify.compute_seconds)}. ` +
