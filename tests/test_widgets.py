@@ -67,7 +67,7 @@ def test_the_roofline_explorer_starts_on_a_card_that_reads_most_of_the_time():
     assert results["verify"]["compute_seconds"] == pytest.approx(worked, rel=1e-12)
     assert (results["waits_for"], results["verify"]["bound"]) == ("reading", "memory")
     assert results["speedup"] == pytest.approx(3.3616 / 1.2, abs=1e-12)
-    assert results["needed_gb"] == pytest.approx(16.147, abs=5e-4) and results["room"] == "fits"
+    assert results["needed_gb"] == pytest.approx(16.147, abs=5e-4) and results["room"] == "yes"
     assert results["curve"][results["batches"].index(8)] == results["speedup"]
 
 
@@ -80,8 +80,8 @@ def test_the_roofline_explorer_marks_the_crossover_and_leaves_it_out_where_there
 
 
 def test_the_roofline_explorer_says_when_a_model_does_not_fit():
-    assert RooflineExplorer(hardware="T4", model="13B", context=0, batch=1).results["room"] == "too much"
-    assert RooflineExplorer(hardware="H200", model="70B", context=0, batch=1).results["room"] == "fits"
+    assert RooflineExplorer(hardware="T4", model="13B", context=0, batch=1).results["room"] == "no"
+    assert RooflineExplorer(hardware="H200", model="70B", context=0, batch=1).results["room"] == "yes"
 
 
 def test_the_roofline_explorer_carries_the_hardware_table_into_its_twin():
@@ -183,6 +183,10 @@ def test_the_twin_carries_its_settings_and_says_its_numbers_without_a_script():
     assert [slider["name"] for slider in props["sliders"]] == ["alpha", "gamma", "c"]
     for line in ("acceptance α: 0.50", "draft length γ: 2", "tokens per target pass: 1.75", "speed-up: 1.17×"):
         assert f"<li>{line}</li>" in twin  # 1.75 / 1.5 = 1.1667
+
+
+def test_a_readout_groups_thousands_as_the_page_does():
+    assert fill("{a:.1f} and {b}", {"a": 1514.44, "b": 16384}) == "1,514.4 and 16,384"
 
 
 def test_uniforms_are_those_of_mulberry32():
