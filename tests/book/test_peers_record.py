@@ -34,10 +34,11 @@ def test_the_record_is_of_the_embedded_pair():
 
 
 def test_every_engine_ran_every_set_at_both_temperatures():
-    expected = {(model, temperature, name) for model, names in ENGINES.items() for name in names for temperature in (0, 1)}
+    expected = {(model, t, name) for model, names in ENGINES.items() for name in names for t in (0, 1)}
     assert SPENT.keys() == expected
     for (model, *_), spent in SPENT.items():
-        assert len(spent) == RECORD["settings"]["repeats"][model] * RECORD["settings"]["prompts"] >= 3 and min(spent) > 0
+        sets = RECORD["settings"]["repeats"][model] * RECORD["settings"]["prompts"]
+        assert len(spent) == sets >= 3 and min(spent) > 0
 
 
 def test_the_speed_of_an_engine_is_its_median_run():
@@ -45,7 +46,7 @@ def test_the_speed_of_an_engine_is_its_median_run():
         assert row["tokens_per_second"] == pytest.approx(1 / np.median(row["seconds_per_token"]), rel=1e-12)
 
 
-@pytest.mark.parametrize("row", RECORD["ratios"], ids=lambda row: f"{row['engine']} over {row['over']}, T {row['temperature']:g}")
+@pytest.mark.parametrize("row", RECORD["ratios"], ids=lambda row: f"{row['engine']} / {row['over']}, T {row['temperature']:g}")
 def test_each_ratio_follows_from_the_times_of_its_sets(row):
     slow, fast = (SPENT[row["model"], row["temperature"], row[name]] for name in ("over", "engine"))
     found = median_interval(np.divide(slow, fast), np.random.default_rng(RECORD["settings"]["seed"]))

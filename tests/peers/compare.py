@@ -65,7 +65,8 @@ def check_greedy(runs, model, prompts, tokens):
         for name in texts.keys() - {NUMPY}:
             differs = disagreement(texts[NUMPY], texts[name], ties)
             if differs and differs["gap"] is None:
-                raise ValueError(f"{name}: prompt {number}, token {differs['token']} is not that of {NUMPY}, and no near tie")
+                place = f"prompt {number}, token {differs['token']}"
+                raise ValueError(f"{name}: {place} is not that of {NUMPY}, and no near tie")
             found.append({"prompt": number, "engine": name, "differs": differs})
     return sorted(found, key=lambda entry: (entry["prompt"], entry["engine"]))
 
@@ -178,8 +179,10 @@ def table(record):
     ]
     speeds = {(row["model"], row["engine"], row["temperature"]): row["tokens_per_second"] for row in record["rows"]}
     for model, engine in dict.fromkeys(key[:2] for key in speeds):
-        lines.append(f"{model + ': ' + engine:<64}" + "".join(f"{speeds[model, engine, t]:>12.1f}" for t in TEMPERATURES))
-    lines += ["", f"{'ratio of speeds, median and 95 % interval':<84}{'T':>4}{'ratio':>8}{'low':>8}{'high':>8}{'wanted':>8}"]
+        numbers = "".join(f"{speeds[model, engine, t]:>12.1f}" for t in TEMPERATURES)
+        lines.append(f"{model + ': ' + engine:<64}{numbers}")
+    head = "ratio of speeds, median and 95 % interval"
+    lines += ["", f"{head:<84}{'T':>4}{'ratio':>8}{'low':>8}{'high':>8}{'wanted':>8}"]
     for row in record["ratios"]:
         name = f"{row['model']}: {row['engine']} over {row['over']}"
         wanted = "" if row["wanted"] is None else f"{row['wanted']:.1f}"

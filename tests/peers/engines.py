@@ -74,7 +74,9 @@ def run_transformers(target, assistant, prompt, tokens, temperature, seed):
     """`generate` of transformers, assisted where an assistant is given."""
     torch.manual_seed(seed)
     ids = torch.tensor([prompt])
-    law = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {"do_sample": False}
+    law = {"do_sample": False}
+    if temperature:
+        law = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     output = target.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, eos_token_id=None, pad_token_id=0,
         assistant_model=assistant, **law,
@@ -126,6 +128,7 @@ def write_random(folder, config=GPT2_SMALL, seed=0):
     names = {str(index): index for index in range(config.vocab_size)}
     Tokenizer(models.WordLevel(names, unk_token="0")).save(str(folder / "tokenizer.json"))
     # CTranslate2's converter asks for the names of the special tokens.
-    special = {"tokenizer_class": "PreTrainedTokenizerFast"} | dict.fromkeys(("bos_token", "eos_token", "unk_token"), "0")
+    special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "0")
+    special["tokenizer_class"] = "PreTrainedTokenizerFast"
     (folder / "tokenizer_config.json").write_text(json.dumps(special), encoding="utf-8")
     return folder
