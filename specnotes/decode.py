@@ -108,10 +108,11 @@ def _sequence(name, tokens):
 def _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, stop):
     context, wanted = list(prompt), len(prompt) + max_new_tokens
     target.rollback(0)
-    if len(prompt) > 1:
-        target.forward(prompt[:-1], last_only=True)
+    features = target.forward(prompt[:-1], last_only=True).features if len(prompt) > 1 else None
     if drafter is not None:
         drafter.start(prompt)
+        if hasattr(drafter, "read"):
+            drafter.read(features)
     limit = min(wanted, target.max_length)
     while len(context) < limit:
         if target.length != len(context) - 1:
@@ -129,7 +130,8 @@ def _rounds(target, prompt, drafter, gamma, max_new_tokens, warp, rule, dice, st
         tokens = _cut(verdict.tokens, limit - len(context), stop)
         context += tokens
         if drafter is not None:
-            features = None if output.features is None else output.features[[row - root for row in rows]]
+            used = [row - root for row in rows[: len(tokens)]]
+            features = None if output.features is None else output.features[used]
             drafter.commit(tokens, features)
         yield Round(draft, verdict, tuple(tokens), verdict.kinds[: len(tokens)], _betas(p, q, draft, verdict))
         if tokens[-1] in stop:

@@ -16,6 +16,7 @@ ARROWS = {
     "toy": "language_model distributions",
     "checkpoint": "gpt2",
     "pair": "gpt2 checkpoint",
+    "heads": "gpt2 checkpoint pair",
     "drafters": "records tree language_model distributions pair",
     "decode": "dice rules records trace language_model distributions",
     "measure": "decode theory machine trace dice distributions drafters",
@@ -25,7 +26,7 @@ ARROWS = {
     "check": "law rules records",
     "plots": "theory roofline toy tree law rules trace",
     "widgets": "theory roofline toy tree law rules trace dice distributions",
-    "__main__": "pair decode measure theory dice drafters trace",
+    "__main__": "pair heads decode measure theory dice drafters trace rules",
 }
 THIRD_PARTY = {"numpy", "matplotlib", "ipywidgets", "anywidget", "traitlets", "IPython", "tokenizers", "safetensors",
                "huggingface_hub"}

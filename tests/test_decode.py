@@ -10,6 +10,7 @@ from specnotes.drafters import ModelDrafter
 from specnotes.language_model import LanguageModel
 from specnotes.records import Draft
 from tests.exact import row, sequence_probability
+from tests.features import TokenFeatures
 
 P3 = [row(5, 3, 2), row(1, 6, 3), row(1, 1, 1)]
 Q3 = [row(2, 3, 5), row(1, 1, 1), row(2, 1, 0)]
@@ -372,3 +373,21 @@ def test_a_table_model_that_fails_keeps_its_cache():
     with pytest.raises(ZeroDivisionError):
         model.forward([0, 1])
     assert model.length == 0
+
+
+@pytest.mark.parametrize("prompt", [[1], [1, 2, 3]])
+def test_a_drafter_that_reads_gets_the_feature_before_every_token_but_the_first(prompt):
+    class Reader(Proposes):
+        def read(self, features):
+            self.features = [] if features is None else list(features)
+
+        def commit(self, tokens, features=None):
+            assert len(features) == len(tokens)  # also where the length limit cuts what the pass emitted
+            self.features += list(features)
+
+    # After every token comes 0, and the feature of a token is that token.
+    drafter = Reader(Draft((4, 0, 0), (-1, -1, 1)), np.eye(5)[[4, 0, 0]])
+    target = TokenFeatures([[9.0, 0.0, 0.0, 0.0, 0.0]] * 5)
+    found = decode.generate(target, prompt, drafter, gamma=2, max_new_tokens=7, temperature=0, rule=rules.greedy_rule)
+    assert [len(round.tokens) for round in found.rounds] == [3, 3, 1]
+    assert [feature.tolist() for feature in drafter.features] == [[token] for token in [*prompt, *found.tokens][:-1]]

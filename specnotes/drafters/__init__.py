@@ -5,7 +5,8 @@ returns `(draft, q)`: a Draft of at most `gamma` levels (or a list of tokens, a 
 each of its tokens was drawn from. `commit(tokens, features)` tells it which tokens the pass emitted, and
 the target's features [len(tokens), d] at the rows they were predicted from (None when it has none). A
 drafter of trees also has `max_nodes`, the most nodes it ever proposes: the loop stops drafting where
-they would not fit.
+they would not fit. One that builds on features also has `read(features)`, called once after `start` with the target's
+features [len(prompt) - 1, d] of the prompt, all but its last token (None for a prompt of one).
 
 A guess that is not drawn has a one-hot q. This one repeats the last token:
 
@@ -22,6 +23,8 @@ A guess that is not drawn has a one-hot q. This one repeats the last token:
 3.0
 """
 
+from specnotes.drafters.eagle import EagleDrafter
+from specnotes.drafters.medusa import MedusaDrafter
 from specnotes.drafters.model import ModelDrafter
 
-__all__ = ["ModelDrafter"]
+__all__ = ["EagleDrafter", "MedusaDrafter", "ModelDrafter"]
