@@ -120,6 +120,8 @@ class ModelShape:
         for name in ("layers", "width", "heads", "parameters", "kv_width"):
             _number(name, getattr(self, name), 1)
         _positive("bytes_per_weight", self.bytes_per_weight)
+        if self.vocab_size is not None:
+            _number("vocab_size", self.vocab_size, 1)
 
     @property
     def kv_heads(self):
@@ -140,11 +142,14 @@ class ModelShape:
 def gpt2_shape(layers, width, heads, vocab_size=50257, context=1024, bytes_per_weight=2):
     """The ModelShape of a GPT-2 with tied unembedding, its weights counted from its shape.
 
+    context: positions it has embeddings for. Raises ValueError for counts that are not integers >= 1.
     Source: Radford et al. 2019, table 2, with the biases and norms counted; the sums equal the published checkpoints.
 
     >>> gpt2_shape(12, 768, 12).parameters
     124439808
     """
+    for name, count in {"layers": layers, "width": width, "vocab_size": vocab_size, "context": context}.items():
+        _number(name, count, 1)
     parameters = (vocab_size + context) * width + layers * (12 * width * width + 13 * width) + 2 * width
     return ModelShape(layers, width, heads, parameters, width, bytes_per_weight, vocab_size)
 

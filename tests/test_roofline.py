@@ -219,6 +219,11 @@ def test_numpy_integers_are_integers():
         (lambda: ModelShape(0, 1, 1, 1, 1), "layers: 0"),
         (lambda: ModelShape(1, 1, 1, 7e9, 1), "parameters: 7000000000.0"),
         (lambda: ModelShape(1, 1, 1, 1, 1, bytes_per_weight=0), "bytes_per_weight: 0"),
+        (lambda: ModelShape(1, 1, 1, 1, 1, vocab_size=0), "vocab_size: 0"),
+        (lambda: roofline.gpt2_shape("12", 768, 12), "layers: '12'"),
+        (lambda: roofline.gpt2_shape(12, 768, 12, context=-1), "context: -1"),
+        (lambda: roofline.memory_bound_context(A100, "7B", 0), "positions: 0"),
+        (lambda: roofline.memory_bound_context(A100, "7B", 2.0), "positions: 2.0"),
     ],
 )
 def test_nonsense_is_refused_by_name(call, name):
