@@ -173,7 +173,8 @@ def test_a_playwright_that_does_not_start_is_named_in_one_line(monkeypatch):
 def test_make_lists_its_commands():
     said = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True).stdout
     commands = re.findall(r"^  make (\w+)", said, flags=re.MULTILINE)
-    assert commands == ["help", "book", "test", "lab", "edit", "notebooks", "repository", "lock", "bench", "clean"]
+    assert commands == ["help", "book", "test", "lab", "edit", "notebooks", "repository", "lock", "bench", "peers",
+                        "clean"]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
