@@ -145,6 +145,12 @@ def test_a_poor_elder_is_worth_its_node_when_the_younger_is_rich():
     assert tree.expected_tokens(tree.greedy_tree(acceptance, 3), acceptance) == 1 + F(1, 4) + F(1, 32)
 
 
+def test_among_equals_the_shallower_node_comes_first():
+    # Worth 1/2, 1/4 (0-0) and 1/5 (1); then 0-0-0 and 1-0 are worth 1/10 both.
+    assert tree.greedy_tree([[F(1, 2), F(1, 5)], [F(1, 2)], [F(2, 5)]], 4) == [-1, -1, 0, 1]
+    assert tree.top_nodes([-1, 0, -1], [F(1, 2), F(1, 4), F(1, 4)], 3) == [0, 2, 1]
+
+
 def test_the_best_trees_of_one_size_are_worth_more_than_those_of_the_size_before():
     values = [tree.expected_tokens(tree.best_tree([0.6, 0.2, 0.1], n), [0.6, 0.2, 0.1]) for n in range(33)]
     assert all(more > less for less, more in zip(values, values[1:]))
