@@ -52,7 +52,10 @@ class Trace:
 
     @property
     def alpha(self):
-        """Mean of sum min(p, q) over the positions examined: Leviathan's alpha, without coin noise."""
+        """Mean of sum min(p, q) over the positions examined: Leviathan's alpha, without coin noise.
+
+        Of chains judged one position at a time: `block_rule` looks at whole chains, and examines more.
+        """
         betas = [beta for round in self.rounds for beta in round.betas]
         return _ratio(sum(betas), len(betas))
 
@@ -68,8 +71,8 @@ class Trace:
 
     @property
     def survival(self):
-        """P(the first j drafts were accepted) for j = 1..gamma: the fraction of passes, as a tuple."""
-        deepest = max((len(round.draft) for round in self.rounds), default=0)
+        """P(the first j drafts of a path were accepted) for j = 1..gamma: the fraction of passes, as a tuple."""
+        deepest = max((round.draft.levels for round in self.rounds), default=0)
         return tuple(_ratio(self._reaching(j), len(self.rounds)) for j in range(1, deepest + 1))
 
     @property

@@ -53,3 +53,12 @@ def test_four_rates_of_one_run_by_hand():
 def test_an_empty_run_has_no_rates():
     trace = Trace((), "length")
     assert trace.tokens == () and trace.tokens_per_pass is None and trace.alpha is None and trace.survival == ()
+
+
+def test_the_survival_of_a_tree_goes_by_its_levels():
+    def siblings(path, token, kind):
+        tree = Draft((0, 1, 2), (-1, -1, -1))
+        return Round(tree, Verdict(path, token, kind, tuple(tree.tokens[i] for i in path)), (0,), ("bonus",))
+
+    trace = Trace((siblings((0,), 0, "bonus"), siblings((2,), 0, "bonus"), siblings((), 1, "recovered")), "length")
+    assert trace.survival == trace.acceptance_by_position == (2 / 3,)
