@@ -10,6 +10,8 @@ import sys
 
 from specnotes import __version__
 
+DRAFTERS = ("model", "medusa", "eagle")
+GAMMA, LEVELS, NODES = 3, 6, 32
 COLOURS = {"accepted": "\033[32m", "recovered": "\033[33;4m", "bonus": "\033[34;1m"}
 
 
@@ -27,11 +29,12 @@ def build_parser():
     generate = commands.add_parser("generate", help="decode a text and say how each token came about")
     generate.add_argument("prompt", help="the text to continue")
     generate.add_argument("--max-new-tokens", type=int, default=100, metavar="N", help="default 100")
-    generate.add_argument("--gamma", type=int, default=3, metavar="N", help="drafted tokens per pass, 0 is plain decode; default 3")
+    generate.add_argument("--gamma", type=int, metavar="N", help=f"drafted tokens in a row, 0 is plain decode; default {GAMMA}, with --tree {LEVELS}")
     generate.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy; default 1")
     generate.add_argument("--top-k", type=int, metavar="K", help="keep the K likeliest tokens; default: all")
     generate.add_argument("--top-p", type=float, metavar="P", help="keep the likeliest tokens that reach P together; default: all")
     generate.add_argument("--seed", type=int, metavar="N", help="repeat a run; default: fresh, and reported")
+    _add_drafter(generate)
     _add_pair(generate)
     measure = commands.add_parser("measure", help="time plain and speculative decode, predicted next to measured")
     measure.add_argument("--gamma", type=int, default=8, metavar="N", help="measure 0..N drafted tokens; default 8")
@@ -40,8 +43,16 @@ def build_parser():
     measure.add_argument("--repeats", type=int, default=5, metavar="N", help="times each prompt is run; default 5")
     measure.add_argument("--threads", type=int, default=1, metavar="N", help="BLAS threads; default 1")
     measure.add_argument("--seed", type=int, default=0, metavar="N", help="repeat a run's tokens; default 0")
+    _add_drafter(measure)
     _add_pair(measure)
     return parser
+
+
+def _add_drafter(command):
+    command.add_argument("--drafter", choices=DRAFTERS, default="model", help="what drafts: the draft model, or heads on the target's features; default model")
+    command.add_argument("--tree", action="store_true", help="draft a tree: Medusa's best one, or EAGLE-2's dynamic one")
+    command.add_argument("--nodes", type=int, default=NODES, metavar="N", help=f"drafted tokens of a tree; default {NODES}")
+    command.add_argument("--heads", metavar="FOLDER", help="the heads' folder; default: those of the embedded target")
 
 
 def _add_pair(command):
@@ -51,12 +62,31 @@ def _add_pair(command):
     command.add_argument("--json", action="store_true", help="print numbers as JSON")
 
 
+def drafting(args, pair):
+    """(a function that makes the drafter that was asked for, the rule that verifies its drafts)."""
+    from specnotes.drafters import EagleDrafter, MedusaDrafter, ModelDrafter
+    from specnotes.heads import load_heads
+    from specnotes.rules import sampler_match_rule, token_rule
+
+    if args.drafter == "model":
+        if args.tree:
+            raise ValueError("tree: given with the drafter 'model', expected it with --drafter medusa or eagle")
+        return (lambda: ModelDrafter(pair.draft)), token_rule
+    heads = load_heads(args.drafter, args.heads, args.target, args.dtype)
+    if args.drafter == "eagle":
+        make = lambda: EagleDrafter(heads, args.nodes if args.tree else None)
+    else:
+        chain = None if args.tree else range(-1, len(heads) - 1)
+        make = lambda: MedusaDrafter(heads, chain, args.nodes)
+    make()  # so that what is wrong is said before anything runs
+    return make, sampler_match_rule if args.tree else token_rule
+
+
 def run_generate(args):
     import numpy as np
 
     from specnotes.decode import generate, near_ties
     from specnotes.dice import RandomDice
-    from specnotes.drafters import ModelDrafter
     from specnotes.pair import load_pair
 
     if not args.prompt:
@@ -66,10 +96,12 @@ def run_generate(args):
     if args.seed is not None and args.seed < 0:
         raise ValueError(f"seed: {args.seed}, expected an integer >= 0")
     pair = load_pair(args.target, args.draft, args.dtype)
+    drafter, rule = drafting(args, pair)
     prompt = pair.tokenizer.encode(args.prompt).ids
+    gamma = args.gamma if args.gamma is not None else LEVELS if args.tree else GAMMA
     trace = generate(
-        pair.target, prompt, ModelDrafter(pair.draft), gamma=args.gamma, max_new_tokens=args.max_new_tokens,
-        temperature=args.temperature, top_k=args.top_k, top_p=args.top_p,
+        pair.target, prompt, drafter(), gamma=gamma, max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, rule=rule,
         dice=None if args.seed is None else RandomDice(np.random.default_rng(args.seed)),
     )
     ties = near_ties(pair.target, prompt, trace.tokens) if args.temperature == 0 else []
@@ -127,10 +159,13 @@ def run_measure(args):
     from specnotes.pair import load_pair
 
     pair = load_pair(args.target, args.draft, args.dtype)
+    drafter, rule = drafting(args, pair)
     record = measure(
         pair, gammas=range(args.gamma + 1), temperature=args.temperature, tokens=args.tokens,
         repeats=args.repeats, threads=args.threads, seed=args.seed, progress=_progress,
+        drafter=None if args.drafter == "model" else drafter, rule=rule,
     )
+    record["settings"] |= {"drafter": args.drafter, "tree": args.tree, "nodes": args.nodes if args.tree else None}
     print(json.dumps(record, indent=1) if args.json else _table(record), flush=True)
     settings = record["settings"]
     if settings["runs"] < settings["runs_wanted"]:
@@ -153,14 +188,15 @@ def _table(record):
         f"reads {machine['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s",
         f"temperature {settings['temperature']}, {settings['runs']} groups of runs over {settings['prompts']} prompts, "
         f"{settings['tokens']} tokens each",
-        f"alpha {record['alpha']:.3f}, c {record['c']:.3f}, t(k)/t(1) for k positions  {costs}",
+        f"drafter {settings.get('drafter', 'model')}{' with trees of %d nodes' % settings['nodes'] if settings.get('tree') else ''}, "
+        f"alpha {_number(record['alpha'], 3)}, c {_number(record['c'], 3)}, t(k)/t(1) for k positions  {costs}",
         "",
         "       tokens per pass    speed-up                predicted       measured/predicted  ms per pass",
         "gamma  measured  formula  measured (95 %)         flat  measured  tokens  time        draft  target  rule",
     ]
     lines += [_table_row(row) for row in record["rows"]]
     lines += ["", "acceptance by position, given that it was examined"]
-    lines += [f"{row['gamma']:5}  " + "  ".join(f"{a:.2f}" for a in row["acceptance_by_position"]) for row in record["rows"][1:]]
+    lines += [f"{row['gamma']:5}  " + "  ".join(f"{a:.2f}" for a in row["acceptance_by_position"] if a is not None) for row in record["rows"][1:]]
     lines += ["", "predicted: from alpha and c, with free positions (flat) and with the measured t(gamma + 1) / t(1)"]
     if settings["cut_by_context"]:
         lines.append(f"the context ended {settings['cut_by_context']} plain runs early: they have fewer tokens")
@@ -169,12 +205,17 @@ def _table(record):
     return "\n".join(lines)
 
 
+def _number(value, digits=2):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
 def _table_row(row):
     spread = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
     draft, target, rule = (1e3 * row["seconds_per_pass"][phase] for phase in ("draft", "target", "rule"))
     return (
-        f"{row['gamma']:5}  {row['tokens_per_pass']:8.2f}  {row['tokens_formula']:7.2f}  {spread:22}  "
-        f"{row['predicted_flat']:4.2f}  {row['predicted_measured']:8.2f}  {row['token_part']:6.2f}  {row['cost_part']:4.2f}"
+        f"{row['gamma']:5}  {row['tokens_per_pass']:8.2f}  {_number(row['tokens_formula']):>7}  {spread:22}  "
+        f"{_number(row['predicted_flat']):>4}  {_number(row['predicted_measured']):>8}  "
+        f"{_number(row['token_part']):>6}  {_number(row['cost_part']):>4}"
         f"        {draft:5.2f}  {target:6.2f}  {rule:4.2f}"
     )
 

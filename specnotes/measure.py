@@ -17,6 +17,7 @@ from specnotes.dice import RandomDice
 from specnotes.distributions import probs_from_logits
 from specnotes.drafters import ModelDrafter
 from specnotes.machine import bandwidth_bytes_per_s, position_cost
+from specnotes.rules import token_rule
 from specnotes.trace import Trace
 
 # Lines from plays the embedded pair was not trained on: Macbeth, The Tempest, King John.
@@ -113,11 +114,15 @@ def draft_cost(draft, target, warp, repeats=100, context=128, rng=None):
     return float(np.median(ratios[2:]))
 
 
-def timed_run(pair, prompt, gamma, warp, tokens, rng):
-    """The Run of one decode of `tokens` tokens; the first pass, which reads the prompt, is not timed."""
+def timed_run(pair, prompt, gamma, warp, tokens, rng, drafter=None, rule=token_rule):
+    """The Run of one decode of `tokens` tokens; the first pass, which reads the prompt, is not timed.
+
+    drafter: a function of no arguments that makes one; None is the pair's draft model.
+    """
     target = Stopwatch(pair.target, ("forward",))
-    drafter = Stopwatch(ModelDrafter(pair.draft), ("propose", "commit")) if gamma else None
-    loop = rounds(target, prompt, drafter, gamma=gamma, max_new_tokens=tokens, warp=warp, dice=RandomDice(rng))
+    made = (ModelDrafter(pair.draft) if drafter is None else drafter()) if gamma else None
+    drafter = Stopwatch(made, ("propose", "commit")) if gamma else None
+    loop = rounds(target, prompt, drafter, gamma=gamma, max_new_tokens=tokens, warp=warp, rule=rule, dice=RandomDice(rng))
     done = [next(loop)]
     before = target.seconds, drafter.seconds if drafter else 0.0
     begin = time.perf_counter()
@@ -130,16 +135,17 @@ def timed_run(pair, prompt, gamma, warp, tokens, rng):
     return Run(seconds, counted, len(done) - 1, phases, Trace(done, finish))
 
 
-def paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng):
+def paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng, drafter=None, rule=token_rule):
     """Yield ({gamma: Run}, plain Run), prompt by prompt, `repeats` times over: the runs of one yield are neighbours in time.
 
-    gamma 0 is one more plain run: what it shows beside 1 is noise.
+    gamma 0 is one more plain run: what it shows beside 1 is noise. drafter, rule: as in `timed_run`.
     """
-    timed_run(pair, prompts[0], max(gammas), warp, min(tokens, 32), rng)
+    timed_run(pair, prompts[0], max(gammas), warp, min(tokens, 32), rng, drafter, rule)
     for _ in range(repeats):
         for prompt in prompts:
             order = rng.permutation(["plain", *gammas]).tolist()
-            runs = {name: timed_run(pair, prompt, 0 if name == "plain" else int(name), warp, tokens, rng) for name in order}
+            names = {name: 0 if name == "plain" else int(name) for name in order}
+            runs = {name: timed_run(pair, prompt, gamma, warp, tokens, rng, drafter, rule) for name, gamma in names.items()}
             yield {gamma: runs[str(gamma)] for gamma in gammas}, runs["plain"]
 
 
@@ -178,11 +184,28 @@ def _processor():
         return platform.processor() or platform.machine()
 
 
-def measure(pair, *, gammas=range(9), temperature=1.0, tokens=300, repeats=5, threads=1, seed=0, progress=None):
+def head_cost(groups, step_seconds):
+    """c of a drafter that is no model: the median of seconds of `propose` and `commit` a pass, per level, / those of a target step.
+
+    groups: [({gamma: Run}, plain Run), ...]. None where nothing was drafted.
+    """
+    levels = [
+        run.phases["draft"] / (gamma * run.passes) / step_seconds
+        for runs, _ in groups for gamma, run in runs.items() if gamma and run.passes
+    ]
+    return float(np.median(levels)) if levels else None
+
+
+def measure(
+    pair, *, gammas=range(9), temperature=1.0, tokens=300, repeats=5, threads=1, seed=0, progress=None, drafter=None,
+    rule=token_rule,
+):
     """Measure a pair and lay the formula beside it: a dict that goes to JSON as it is.
 
     Keys: alpha, c, verify_cost {k: t(k)/t(1)}, machine, settings, rows (see `make_row`). Predictions come from
     alpha, c and the cost curve, never from what was counted or timed in the runs they are compared with.
+    drafter: a function of no arguments that makes one, None is the pair's draft model; rule: what verifies its drafts. For other
+    drafters c is `head_cost`, taken from the runs; a tree has neither alpha nor predictions: its positions are not gamma + 1.
     machine's cpu_share is the processor time we got over the time that passed: well below 1 on a busy machine.
     progress(done, total) is called after each group of runs. Ctrl-C ends the runs early: the finished
     groups are reported, settings["runs"] says how many. Raises ValueError for tokens that one pass could emit.
@@ -197,13 +220,15 @@ def measure(pair, *, gammas=range(9), temperature=1.0, tokens=300, repeats=5, th
     described = machine()
     began = time.perf_counter(), time.process_time()
     costs = position_cost(pair.target, POSITIONS, repeats=100, context=context, rng=rng)
-    c = draft_cost(pair.draft, pair.target, warp, context=context, rng=rng)
+    c = draft_cost(pair.draft, pair.target, warp, context=context, rng=rng) if drafter is None else None
     groups = _until_stopped(
-        paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng), repeats * len(prompts), progress
+        paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng, drafter, rule), repeats * len(prompts), progress
     )
+    c = c if drafter is None else head_cost(groups, costs[1]["median"])
     cpu_share = (time.process_time() - began[1]) / (time.perf_counter() - began[0])
-    betas = [beta for runs, _ in groups for run in runs.values() for round in run.trace.rounds for beta in round.betas]
-    alpha = float(np.mean(betas)) if betas else None
+    drafted = [round for runs, _ in groups for run in runs.values() for round in run.trace.rounds]
+    betas = [beta for round in drafted for beta in round.betas]
+    alpha = float(np.mean(betas)) if betas and all(round.draft.is_chain for round in drafted) else None
     verify_cost = {k: cost["median"] / costs[1]["median"] for k, cost in costs.items()}
     return {
         "alpha": alpha,
@@ -243,12 +268,14 @@ def make_row(gamma, runs, alpha, c, verify_cost, rng):
     speculative, with speedup_low and speedup_high, its 95 % bootstrap interval. predicted_flat takes gamma + 1
     positions to cost what one does, predicted_measured takes what was measured.
     speedup = predicted_measured * token_part * cost_part: token_part is what the formula for the tokens is off,
-    cost_part what a pass timed by its parts is off. seconds_per_pass: medians of the three phases.
+    cost_part what a pass timed by its parts is off. All of these are None where alpha is, for gamma > 0.
+    seconds_per_pass: medians of the three phases.
     """
     tokens_per_pass = sum(run.tokens for run, _ in runs) / sum(run.passes for run, _ in runs)
     speedup, low, high = median_interval([plain.seconds_per_token / run.seconds_per_token for run, plain in runs], rng)
-    formula = theory.expected_tokens(alpha, gamma) if gamma else 1.0
-    cost = gamma * c + verify_cost[gamma + 1]
+    known = alpha is not None or not gamma
+    formula = theory.expected_tokens(alpha, gamma) if gamma and known else 1.0 if known else None
+    cost = gamma * (c or 0.0) + verify_cost[gamma + 1] if known else None
     pooled = Trace([round for run, _ in runs for round in run.trace.rounds], "length")
     return {
         "gamma": gamma,
@@ -258,10 +285,10 @@ def make_row(gamma, runs, alpha, c, verify_cost, rng):
         "speedup": speedup,
         "speedup_low": low,
         "speedup_high": high,
-        "predicted_flat": theory.speedup(alpha, gamma, c) if gamma else 1.0,
-        "predicted_measured": formula / cost,
-        "token_part": tokens_per_pass / formula,
-        "cost_part": cost / (tokens_per_pass / speedup),
+        "predicted_flat": None if not known else theory.speedup(alpha, gamma, c) if gamma else 1.0,
+        "predicted_measured": formula / cost if known else None,
+        "token_part": tokens_per_pass / formula if known else None,
+        "cost_part": cost / (tokens_per_pass / speedup) if known else None,
         "seconds_per_pass": {
             phase: float(np.median([run.phases[phase] / run.passes for run, _ in runs])) for phase in runs[0][0].phases
         },

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 
 from specnotes import measure, theory
+from specnotes.__main__ import _table
+from specnotes.drafters import MedusaDrafter
+from specnotes.heads import MedusaHeads
 from specnotes.pair import Pair
 from specnotes.gpt2 import GPT2, Config
+from specnotes.rules import sampler_match_rule, token_rule
 from tests.test_plots import byte_tokenizer
 
 
@@ -144,3 +148,32 @@ def test_the_interval_of_a_median_by_hand():
     middle, low, high = measure.median_interval(np.arange(101.0), rng)
     # the number of resampled values below the median is binomial(101, 1/2): 1.96 standard errors are 9.8 ranks
     assert middle == 50 and 36 < low < 44 and 56 < high < 64
+
+
+def tiny_heads():
+    config = tiny(2, 0).config
+    rng, d = np.random.default_rng(0), config.width
+    blocks = [(rng.standard_normal((d, d)), np.zeros(d)) for _ in range(3)]
+    return MedusaHeads(blocks, [rng.standard_normal((config.vocab_size, d)) for _ in range(3)])
+
+
+def test_heads_are_measured_by_the_same_table_and_a_tree_without_predictions():
+    for parents, rule, is_chain in (([-1, 0, 1], token_rule, True), ([-1, -1, 0, 1], sampler_match_rule, False)):
+        record = measure.measure(
+            tiny_pair(), gammas=(0, 2), tokens=12, repeats=1, drafter=lambda: MedusaDrafter(tiny_heads(), parents), rule=rule
+        )
+        plain, drafted = record["rows"]
+        assert drafted["seconds_per_pass"]["draft"] > 0 and record["c"] > 0 and drafted["tokens_per_pass"] >= 1
+        assert (record["alpha"] is not None) == is_chain
+        figures = ("tokens_formula", "predicted_flat", "predicted_measured", "token_part", "cost_part")
+        assert [drafted[name] is not None for name in figures] == [is_chain] * 5
+        assert plain["tokens_formula"] == plain["predicted_flat"] == 1
+        assert json.loads(json.dumps(record)) and _table(record).count("\n") > 8
+
+
+def test_the_cost_of_heads_is_their_time_per_level_beside_a_target_step():
+    run = lambda passes, draft: measure.Run(1.0, 9, passes, {"draft": draft, "target": 0.5, "rule": 0.1}, None)
+    groups = [({0: run(9, 0.0), 2: run(5, 1.0), 4: run(4, 3.2)}, run(9, 0.0)), ({0: run(9, 0.0), 2: run(5, 3.0)}, run(9, 0.0))]
+    # per level and pass: 0.1, 0.2 and 0.3 seconds
+    assert measure.head_cost(groups, 2.0) == pytest.approx(0.1)
+    assert measure.head_cost([({0: run(9, 0.0)}, run(9, 0.0))], 2.0) is None
