@@ -1,0 +1,299 @@
+"""Heads as files: what loads, what is refused, and a training that survives a kill."""
+
+import hashlib
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from specnotes.gpt2 import Config, random_tensors
+from specnotes.heads import EagleHead, MedusaHeads, load_heads
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = Config(vocab_size=7, max_length=16, width=8, layers=2, heads=2)
+GPT2_JSON = {"model_type": "gpt2", "vocab_size": 7, "n_positions": 16, "n_embd": 8, "n_layer": 2, "n_head": 2}
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="training needs torch (extra: train)")
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def medusa_tensors():
+    rng = np.random.default_rng(1)
+    blocks = {f"medusa.h.{k}.weight": rng.standard_normal((8, 8)) for k in range(2)}
+    blocks |= {f"medusa.h.{k}.bias": rng.standard_normal(8) for k in range(2)}
+    return blocks | {f"unembed.{k}": rng.standard_normal((7, 8)) for k in range(2)}
+
+
+def eagle_tensors():
+    rng = np.random.default_rng(2)
+    layer = {name: tensor for name, tensor in random_tensors(CONFIG, 3, 0.5).items() if name.startswith(("h.0.", "ln_f"))}
+    return {f"eagle.{name}": tensor for name, tensor in layer.items()} | {
+        "eagle.mix.weight": rng.standard_normal((16, 8)), "eagle.mix.bias": rng.standard_normal(8)}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A target and both kinds of heads for it, in folders."""
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "config.json").write_text(json.dumps(GPT2_JSON))
+    save_file({name: tensor.astype("float16") for name, tensor in random_tensors(CONFIG, 0, 0.5).items()}, target / "model.safetensors")
+    belongs = {"target_sha256": digest(target / "model.safetensors")}
+    for kind, tensors, settings in (
+        ("medusa", medusa_tensors(), {"heads": 2, "accuracy": [[0.5], [0.25]], "trees": {"2": [-1, 0]}}),
+        ("eagle", eagle_tensors(), {"heads": 4}),
+    ):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": f"specnotes-{kind}", **settings, **belongs}))
+        save_file({name: tensor.astype("float16") for name, tensor in tensors.items()}, tmp_path / kind / "model.safetensors")
+    return tmp_path
+
+
+def load(folders, kind, **options):
+    return load_heads(kind, folders / kind, folders / "target", **options)
+
+
+def halved(tensor):
+    return tensor.astype("float16").astype("float64")
+
+
+def test_medusa_heads_load_with_their_accuracy_and_trees(folders):
+    found, t = load(folders, "medusa", dtype="float64"), medusa_tensors()
+    expected = MedusaHeads(
+        [(halved(t[f"medusa.h.{k}.weight"]), halved(t[f"medusa.h.{k}.bias"])) for k in range(2)],
+        [halved(t[f"unembed.{k}"]) for k in range(2)],
+    )
+    np.testing.assert_array_equal(found.logits(np.ones(8)), expected.logits(np.ones(8)))
+    assert found.accuracy == [[0.5], [0.25]] and found.trees == {2: [-1, 0]} and len(found) == 2
+
+
+def test_an_eagle_head_loads_with_its_targets_embeddings_and_unembedding(folders):
+    found = load(folders, "eagle", dtype="float64")
+    t = {name.removeprefix("eagle."): halved(tensor) for name, tensor in eagle_tensors().items()}
+    whole = {name: halved(tensor) for name, tensor in random_tensors(CONFIG, 0, 0.5).items()}
+    t |= {"wte.weight": whole["wte.weight"], "wpe.weight": whole["wpe.weight"], "lm_head.weight": whole["wte.weight"]}
+    expected = EagleHead(Config(7, 16, 8, 1, 4, tied=False), t, "float64")
+    f = np.random.default_rng(0).standard_normal((3, 8))
+    np.testing.assert_array_equal(found.forward([1, 2, 3], features=f).logits, expected.forward([1, 2, 3], features=f).logits)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_heads_have_the_dtype_asked_for(folders, dtype):
+    assert load(folders, "eagle", dtype=dtype).dtype == dtype
+    assert load(folders, "medusa", dtype=dtype).logits(np.ones(8, dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle"])
+def test_heads_of_another_target_are_refused(folders, kind):
+    save_file({name: tensor.astype("float16") for name, tensor in random_tensors(CONFIG, 9).items()}, folders / "target" / "model.safetensors")
+    with pytest.raises(ValueError, match="target: .* not the one these"):
+        load(folders, kind)
+
+
+def test_the_other_kind_of_heads_is_refused(folders):
+    with pytest.raises(ValueError, match="expected 'specnotes-eagle'"):
+        load_heads("eagle", folders / "medusa", folders / "target")
+    with pytest.raises(ValueError, match="kind: 'hydra'"):
+        load_heads("hydra")
+    with pytest.raises(ValueError, match="dtype: 'half'"):
+        load_heads("eagle", dtype="half")
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle"])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_missing_or_broken_file_is_named(folders, kind, name):
+    path = folders / kind / name
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(ValueError, match=kind):
+        load(folders, kind)
+    path.unlink()
+    with pytest.raises(ValueError, match=name):
+        load(folders, kind)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle"])
+def test_a_file_that_does_not_match_its_checksum_is_refused(folders, kind):
+    (folders / "SHA256SUMS").write_text(f"{'0' * 64}  {kind}/model.safetensors\n")
+    with pytest.raises(ValueError, match="SHA-256"):
+        load(folders, kind)
+
+
+@pytest.mark.parametrize("kind, name", [("medusa", "unembed.1"), ("eagle", "eagle.mix.bias"), ("eagle", "eagle.h.0.ln_1.bias")])
+def test_a_missing_tensor_is_named(folders, kind, name):
+    tensors = {"medusa": medusa_tensors, "eagle": eagle_tensors}[kind]()
+    del tensors[name]
+    save_file({name: tensor.astype("float16") for name, tensor in tensors.items()}, folders / kind / "model.safetensors")
+    with pytest.raises(ValueError, match=name.removeprefix("eagle.")):
+        load(folders, kind)
+
+
+# The training
+
+def torch_target(scale=4.0):
+    import torch
+
+    from specnotes.train.model import GPT2, Shape
+
+    target = GPT2(Shape(2, 8, 2, vocab_size=7, context=16), seed=0).eval().requires_grad_(False)
+    with torch.no_grad():
+        for weight in target.parameters():
+            weight.mul_(scale) if weight.ndim == 2 else None
+    return target
+
+
+@needs_torch
+def test_the_features_of_training_are_what_the_unembedding_reads():
+    import torch
+
+    from specnotes.train.head_models import features_of
+
+    target, ids = torch_target(), torch.arange(12).reshape(2, 6) % 7
+    logits = features_of(target, ids) @ target.transformer["wte"].weight.T
+    np.testing.assert_allclose(logits, target(ids), atol=0.3)  # products in bfloat16
+
+
+@needs_torch
+def test_the_first_guess_in_training_is_that_of_the_head_that_drafts():
+    import torch
+
+    from specnotes.train.head_models import Eagle
+
+    target = torch_target()
+    head = Eagle(target, seed=1)
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.mul_(5.0) if weight.ndim == 2 else None
+        ids, features = torch.tensor([[1, 4, 2, 0, 6, 3]]), torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
+        guesses = head(features, ids, 3)
+    tensors = {name.removeprefix("eagle."): weight.numpy() for name, weight in head.state_dict().items()}
+    t = {name: weight.numpy() for name, weight in target.transformer["wte"].named_parameters()}
+    tensors |= {"wte.weight": t["weight"], "lm_head.weight": t["weight"], "wpe.weight": target.transformer["wpe"].weight.numpy()}
+    numpy_head = EagleHead(Config(7, 16, 8, 1, 2, tied=False), tensors, "float64")
+    found = numpy_head.forward(ids[0, 1:].tolist(), features=features[0, :-1].numpy())
+    np.testing.assert_allclose(guesses[0][0], found.features, atol=0.1)  # products in bfloat16
+    # The j-th rollout at row t: true features up to t + 1 - j, then the head's own guesses.
+    for t in (2, 4):
+        numpy_head.rollback(t - 1)
+        step = numpy_head.forward([int(ids[0, t])], features=features[0, t - 1 : t].numpy())
+        for j in (1, 2):
+            numpy_head.rollback(t - j)
+            first = numpy_head.forward([int(ids[0, t - j + 1])], features=features[0, t - j : t - j + 1].numpy())
+            for later in range(t - j + 1, t + 1):
+                first = numpy_head.forward([int(ids[0, later + 1])], features=first.features)
+            np.testing.assert_allclose(guesses[j][0, t], first.features[0], atol=0.15)
+            numpy_head.rollback(0)
+            numpy_head.forward(ids[0, 1:].tolist(), features=features[0, :-1].numpy())
+        assert step.features.shape == (1, 8)
+
+
+@needs_torch
+def test_the_head_without_the_shifted_token_never_sees_it():
+    import torch
+
+    from specnotes.train.head_models import Eagle
+
+    target, features = torch_target(), torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[1, 4, 2, 0, 6, 3]])
+    other = ids.clone()
+    other[0, 3] = 5
+    with torch.no_grad():
+        for shifted, first_changed in ((True, 2), (False, 3)):
+            head = Eagle(target, seed=1, shifted=shifted)
+            same = (head(features, ids, 1)[0] == head(features, other, 1)[0]).all(-1)[0].tolist()
+            assert same.index(False) == first_changed
+
+
+@needs_torch
+def test_a_medusa_head_of_training_is_that_of_drafting():
+    import torch
+
+    from specnotes.train.head_models import Medusa
+
+    table = torch.randn(7, 8, generator=torch.Generator().manual_seed(0))
+    heads = Medusa(table, 2, tied=False)
+    with torch.no_grad():
+        for weight in heads.parameters():
+            weight += torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+        feature = torch.randn(8, generator=torch.Generator().manual_seed(2))
+        trained = torch.stack(heads(feature)).numpy()
+    t = {name: weight.numpy() for name, weight in heads.state_dict().items()}
+    drafting = MedusaHeads([(t[f"medusa.h.{k}.weight"], t[f"medusa.h.{k}.bias"]) for k in range(2)], [t[f"unembed.{k}"] for k in range(2)])
+    np.testing.assert_allclose(trained, drafting.logits(feature.numpy()), rtol=0.02, atol=0.1)
+
+
+@needs_torch
+def test_the_loss_of_medusa_is_the_cross_entropy_with_the_law_that_many_tokens_later():
+    import torch
+
+    from specnotes.train.head_models import medusa_loss
+
+    says = [torch.tensor([0.5, 0.25, 0.25]).log(), torch.tensor([0.25, 0.5, 0.25]).log()]
+    heads = lambda features: [row.expand(1, 4, 3) for row in says]
+    p = torch.eye(3)[[0, 1, 0, 2]][None]  # the laws at four places
+    # head 1 meets places 1..3: 1, 0, 2; head 2 places 2..3: 0, 2
+    first, second = np.log([4, 2, 4]).mean(), np.log([4, 4]).mean()
+    assert medusa_loss(heads, torch.zeros(1, 4, 8), p).item() == pytest.approx((first + second) / 2, rel=1e-6)
+
+
+WHOLE_RUN = """
+import os, signal, sys
+from functools import partial
+from pathlib import Path
+import torch
+from specnotes.train import corpus, export, heads, loop, stages, tokens
+from specnotes.train.model import GPT2, Shape
+
+text = "".join(f"KING {a}.\\nWhat news of {b}, my lord, and of {a}?\\n\\n" for a in range(90) for b in "abcdefgh")
+corpus.fetch = lambda folder: folder
+corpus.read_works = lambda archive: {"a": text, "john": text[:9000], "macbeth": text[:9000], "tempest": text[:9000]}
+stages.SAMPLED_ROWS, heads.HELD_WINDOWS, heads.RANKS = 8, 2, 8
+heads.train = partial(loop.train, save_seconds=0.0, every=5)
+out = Path(sys.argv[1])
+tokenizer = tokens.train_tokenizer([text], 300)
+export.write_model(GPT2(Shape(1, 16, 2, 300, 32), seed=3), out / "target", 0)
+export.write_tokenizer(tokenizer, out / "target", 32)
+steps, take_step = [], loop._take_step
+
+def killed_at(*args):
+    steps.append(1)
+    if len(steps) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return take_step(*args)
+
+loop._take_step = killed_at
+heads.main(["--target", str(out / "target"), "--out", str(out), "--no-compile", "--medusa-steps", "7", "--eagle-steps", "8",
+            "--corpus-tokens", "640", "--sampled-tokens", "256", "--cold-tokens", "256"])
+"""
+
+
+@needs_torch
+def test_a_run_killed_in_each_stage_and_started_again_writes_the_report_of_one_that_was_not(tmp_path):
+    def run(folder, kill_at):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        command = [sys.executable, "-c", WHOLE_RUN, str(tmp_path / folder), str(kill_at)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).returncode
+
+    def report(folder):
+        found = json.loads((tmp_path / folder / "heads" / "training.json").read_text())
+        for kind in ("medusa", "eagle", "medusa-tied", "eagle-unshifted"):
+            del found[kind]["seconds"]  # the only number that depends on the clock
+        return found
+
+    assert run("whole", 0) == 0
+    assert [run("broken", kill_at) for kill_at in (3, 10, 0)] == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    assert report("broken") == report("whole")
+    for kind in ("medusa", "eagle"):
+        weights = [(tmp_path / folder / "heads" / kind / "model.safetensors").read_bytes() for folder in ("whole", "broken")]
+        assert weights[0] == weights[1]
+        load_heads(kind, tmp_path / "whole" / "heads" / kind, tmp_path / "whole" / "target")
+    found = report("whole")
+    assert found["eagle"]["shifted"] and not found["eagle-unshifted"]["shifted"]
+    assert len(found["medusa"]["trees"]["32"]["parents"]) == 32 and len(found["eagle"]["acceptance_T1"]) == 4
