@@ -41,6 +41,12 @@ def test_plain_requests_that_start_together_finish_together_at_the_closed_form()
     assert constant_load(PLAIN, 8) == constant_load(PLAIN, 8, 50) == pytest.approx((8 / step, step), rel=1e-12)
 
 
+def test_drafts_are_free_and_places_plenty_unless_said_otherwise():
+    assert Server(A100, "7B", gamma=3).pass_seconds(9) == roofline.step_seconds(A100, "7B", 4, 9, 0)
+    assert serve(Server(A100, "7B"), [0.0] * 300, 1, rng()).waiting_seconds > 0
+    assert serve(Server(A100, "7B"), [0.0] * 256, 1, rng()).waiting_seconds == 0
+
+
 @pytest.mark.parametrize("tokens, passes", [(5, 1), (6, 2), (10, 2), (11, 3)])
 def test_where_every_draft_is_accepted_a_request_takes_its_tokens_over_gamma_plus_one(tokens, passes):
     server = Server(A100, "7B", gamma=4, alpha=1.0, c=0.1)
