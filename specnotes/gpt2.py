@@ -432,6 +432,9 @@ class GPT2:
     def keep(self, rows):
         """Keep only `rows` of the last forward, moved together; see LanguageModel. A row's parent must be kept too."""
         rows, start, length = _integers("rows", rows), self._start, self._length
+        if length <= self._chain and rows == list(range(start, start + len(rows))) and len(rows) <= length - start:
+            self._length = self._chain = start + len(rows)  # the beginning of a chain: nothing moves
+            return
         if rows != sorted(set(rows)) or any(not start <= row < length for row in rows):
             raise ValueError(f"rows: {rows}, expected increasing rows in {start}..{length - 1}")
         seen = self._visible[rows, start:length].any(axis=0)  # [length - start], every row a kept row may look at
