@@ -217,7 +217,7 @@ def center(x):
 def normalize(x, epsilon):
     """LayerNorm without gain and shift, less a factor sqrt(d), for rows [n, d] of mean 0: their length becomes 1.
 
-    The variance of such a row is |x|^2 / d; the factor sqrt(d) is in the weights of the next product.
+    The variance of such a row is its squared length over d; the factor sqrt(d) is in the weights of the next product.
     Source: Ba et al. 2016, section 3.
 
     >>> normalize(np.array([[-3.0, 4.0]]), 0.0).tolist()
