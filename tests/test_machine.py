@@ -201,6 +201,13 @@ def test_gpt2_small_stays_within_a_quarter_of_the_roofline_with_one_overhead():
     assert max(map(abs, RECORD["models"]["GPT-2 small"]["fit"]["deviation"].values())) < 0.25
 
 
+def test_the_committed_record_is_of_the_embedded_target_and_of_a_quiet_machine():
+    from specnotes.pair import load_pair
+
+    assert RECORD["models"]["embedded target"]["shape"]["parameters"] == load_pair().target.config.parameters
+    assert RECORD["machine"]["cpu_share"] >= 0.95
+
+
 def test_the_recorder_counts_a_model_s_weights_and_writes_what_the_chapter_reads():
     tool, model = recorder(), GPT2.random(Config(vocab_size=11, max_length=40, width=8, layers=2, heads=2), seed=1)
     _, shape = tool.with_shape(model)
