@@ -36,7 +36,7 @@ class MedusaHeads:
         self.blocks = [tuple(np.asarray(part, dtype) for part in block) for block in blocks]
         self.tables = [np.asarray(table, dtype) for table in tables]
         if not self.blocks or len(self.blocks) != len(self.tables):
-            raise ValueError(f"tables: {len(self.tables)} given for {len(self.blocks)} heads, expected one for each of at least 1")
+            raise ValueError(f"tables: {len(self.tables)} for {len(self.blocks)} heads, expected one each, at least 1")
         self.vocab_size, self.width = self.tables[0].shape
         for (weight, bias), table in zip(self.blocks, self.tables):
             if (weight.shape, bias.shape, table.shape) != ((self.width,) * 2, (self.width,), self.tables[0].shape):
@@ -68,7 +68,7 @@ class EagleHead(GPT2):
 
     Row t of the cache stands for that pair. The guess goes through the target's unembedding: logits of token t + 2.
     `mix` W [2d, d] and b [d] join the pair, W in halves: f W_1 + e W_2 + b. The second half meets only the target's
-    V embeddings, so it becomes a table of its own, and what is left is a GPT-2 of one layer that is given f W_1 + b besides.
+    V embeddings, so it becomes a table; what is left is a GPT-2 of one layer that is given f W_1 + b besides.
     config: the layer's, untied; tensors: "mix.weight", "mix.bias", and those of `config.shapes` with the target's
     embeddings and, as "lm_head.weight", its unembedding. Raises ValueError as GPT2 does.
     Source: Li et al. 2024 (EAGLE), section 3.1.
@@ -123,8 +123,8 @@ class EagleHead(GPT2):
 def load_heads(kind, folder=None, target=None, dtype="float32"):
     """Load the "medusa" heads (MedusaHeads) or the "eagle" head (EagleHead) of a target.
 
-    folder: where `python -m specnotes.train.heads` wrote them; None is the embedded ones. target: the folder of the target they
-    belong to; None is the embedded target. dtype: "float32" or "float64".
+    folder: where `python -m specnotes.train.heads` wrote them; None is the embedded ones. target: the folder of the
+    target they belong to; None is the embedded target. dtype: "float32" or "float64".
     Raises ValueError for another kind or dtype, a file that is missing, cut short or does not match its checksum, heads
     that were trained on another target, tensors that do not fit.
     """

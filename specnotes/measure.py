@@ -122,7 +122,8 @@ def timed_run(pair, prompt, gamma, warp, tokens, rng, drafter=None, rule=token_r
     target = Stopwatch(pair.target, ("forward",))
     made = (ModelDrafter(pair.draft) if drafter is None else drafter()) if gamma else None
     drafter = Stopwatch(made, ("propose", "commit")) if gamma else None
-    loop = rounds(target, prompt, drafter, gamma=gamma, max_new_tokens=tokens, warp=warp, rule=rule, dice=RandomDice(rng))
+    settings = {"gamma": gamma, "max_new_tokens": tokens, "warp": warp, "rule": rule, "dice": RandomDice(rng)}
+    loop = rounds(target, prompt, drafter, **settings)
     done = [next(loop)]
     before = target.seconds, drafter.seconds if drafter else 0.0
     begin = time.perf_counter()
@@ -145,7 +146,8 @@ def paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng, drafter=None,
         for prompt in prompts:
             order = rng.permutation(["plain", *gammas]).tolist()
             names = {name: 0 if name == "plain" else int(name) for name in order}
-            runs = {name: timed_run(pair, prompt, gamma, warp, tokens, rng, drafter, rule) for name, gamma in names.items()}
+            run = lambda gamma: timed_run(pair, prompt, gamma, warp, tokens, rng, drafter, rule)
+            runs = {name: run(gamma) for name, gamma in names.items()}
             yield {gamma: runs[str(gamma)] for gamma in gammas}, runs["plain"]
 
 
@@ -185,9 +187,9 @@ def _processor():
 
 
 def head_cost(groups, step_seconds):
-    """c of a drafter that is no model: the median of seconds of `propose` and `commit` a pass, per level, / those of a target step.
+    """c of a drafter that is no model: the median over runs of seconds of drafting per pass and level / `step_seconds`.
 
-    groups: [({gamma: Run}, plain Run), ...]. None where nothing was drafted.
+    groups: [({gamma: Run}, plain Run), ...]; step_seconds: those of a target step. None where nothing was drafted.
     """
     levels = [
         run.phases["draft"] / (gamma * run.passes) / step_seconds
@@ -204,8 +206,9 @@ def measure(
 
     Keys: alpha, c, verify_cost {k: t(k)/t(1)}, machine, settings, rows (see `make_row`). Predictions come from
     alpha, c and the cost curve, never from what was counted or timed in the runs they are compared with.
-    drafter: a function of no arguments that makes one, None is the pair's draft model; rule: what verifies its drafts. For other
-    drafters c is `head_cost`, taken from the runs; a tree has neither alpha nor predictions: its positions are not gamma + 1.
+    drafter: a function of no arguments that makes one, None is the pair's draft model; rule: what verifies its drafts.
+    For other drafters c is `head_cost`, taken from the runs; a tree has neither alpha nor predictions, as its positions
+    are not gamma + 1.
     machine's cpu_share is the processor time we got over the time that passed: well below 1 on a busy machine.
     progress(done, total) is called after each group of runs. Ctrl-C ends the runs early: the finished
     groups are reported, settings["runs"] says how many. Raises ValueError for tokens that one pass could emit.

@@ -18,11 +18,17 @@ from specnotes.heads import EagleHead, MedusaHeads, load_heads
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = Config(vocab_size=7, max_length=16, width=8, layers=2, heads=2)
 GPT2_JSON = {"model_type": "gpt2", "vocab_size": 7, "n_positions": 16, "n_embd": 8, "n_layer": 2, "n_head": 2}
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="training needs torch (extra: train)")
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="training needs torch (extra: train)"
+)
 
 
 def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def save_half(tensors, folder):
+    save_file({name: tensor.astype("float16") for name, tensor in tensors.items()}, folder / "model.safetensors")
 
 
 def medusa_tensors():
@@ -34,7 +40,8 @@ def medusa_tensors():
 
 def eagle_tensors():
     rng = np.random.default_rng(2)
-    layer = {name: tensor for name, tensor in random_tensors(CONFIG, 3, 0.5).items() if name.startswith(("h.0.", "ln_f"))}
+    whole = random_tensors(CONFIG, 3, 0.5)
+    layer = {name: tensor for name, tensor in whole.items() if name.startswith(("h.0.", "ln_f"))}
     return {f"eagle.{name}": tensor for name, tensor in layer.items()} | {
         "eagle.mix.weight": rng.standard_normal((16, 8)), "eagle.mix.bias": rng.standard_normal(8)}
 
@@ -45,15 +52,16 @@ def folders(tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     (target / "config.json").write_text(json.dumps(GPT2_JSON))
-    save_file({name: tensor.astype("float16") for name, tensor in random_tensors(CONFIG, 0, 0.5).items()}, target / "model.safetensors")
+    save_half(random_tensors(CONFIG, 0, 0.5), target)
     belongs = {"target_sha256": digest(target / "model.safetensors")}
     for kind, tensors, settings in (
         ("medusa", medusa_tensors(), {"heads": 2, "accuracy": [[0.5], [0.25]], "trees": {"2": [-1, 0]}}),
         ("eagle", eagle_tensors(), {"heads": 4}),
     ):
         (tmp_path / kind).mkdir()
-        (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": f"specnotes-{kind}", **settings, **belongs}))
-        save_file({name: tensor.astype("float16") for name, tensor in tensors.items()}, tmp_path / kind / "model.safetensors")
+        config = {"model_type": f"specnotes-{kind}", **settings, **belongs}
+        (tmp_path / kind / "config.json").write_text(json.dumps(config))
+        save_half(tensors, tmp_path / kind)
     return tmp_path
 
 
@@ -82,7 +90,8 @@ def test_an_eagle_head_loads_with_its_targets_embeddings_and_unembedding(folders
     t |= {"wte.weight": whole["wte.weight"], "wpe.weight": whole["wpe.weight"], "lm_head.weight": whole["wte.weight"]}
     expected = EagleHead(Config(7, 16, 8, 1, 4, tied=False), t, "float64")
     f = np.random.default_rng(0).standard_normal((3, 8))
-    np.testing.assert_array_equal(found.forward([1, 2, 3], features=f).logits, expected.forward([1, 2, 3], features=f).logits)
+    one, two = (head.forward([1, 2, 3], features=f) for head in (found, expected))
+    np.testing.assert_array_equal(one.logits, two.logits)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -93,7 +102,7 @@ def test_heads_have_the_dtype_asked_for(folders, dtype):
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle"])
 def test_heads_of_another_target_are_refused(folders, kind):
-    save_file({name: tensor.astype("float16") for name, tensor in random_tensors(CONFIG, 9).items()}, folders / "target" / "model.safetensors")
+    save_half(random_tensors(CONFIG, 9), folders / "target")
     with pytest.raises(ValueError, match="target: .* not the one these"):
         load(folders, kind)
 
@@ -126,11 +135,13 @@ def test_a_file_that_does_not_match_its_checksum_is_refused(folders, kind):
         load(folders, kind)
 
 
-@pytest.mark.parametrize("kind, name", [("medusa", "unembed.1"), ("eagle", "eagle.mix.bias"), ("eagle", "eagle.h.0.ln_1.bias")])
+@pytest.mark.parametrize(
+    "kind, name", [("medusa", "unembed.1"), ("eagle", "eagle.mix.bias"), ("eagle", "eagle.h.0.ln_1.bias")]
+)
 def test_a_missing_tensor_is_named(folders, kind, name):
     tensors = {"medusa": medusa_tensors, "eagle": eagle_tensors}[kind]()
     del tensors[name]
-    save_file({name: tensor.astype("float16") for name, tensor in tensors.items()}, folders / kind / "model.safetensors")
+    save_half(tensors, folders / kind)
     with pytest.raises(ValueError, match=name.removeprefix("eagle.")):
         load(folders, kind)
 
@@ -171,27 +182,23 @@ def test_the_first_guess_in_training_is_that_of_the_head_that_drafts():
     with torch.no_grad():
         for weight in head.parameters():
             weight.mul_(5.0) if weight.ndim == 2 else None
-        ids, features = torch.tensor([[1, 4, 2, 0, 6, 3]]), torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
+        ids = torch.tensor([[1, 4, 2, 0, 6, 3]])
+        features = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
         guesses = head(features, ids, 3)
     tensors = {name.removeprefix("eagle."): weight.numpy() for name, weight in head.state_dict().items()}
-    t = {name: weight.numpy() for name, weight in target.transformer["wte"].named_parameters()}
-    tensors |= {"wte.weight": t["weight"], "lm_head.weight": t["weight"], "wpe.weight": target.transformer["wpe"].weight.numpy()}
+    table, places = (target.transformer[name].weight.numpy() for name in ("wte", "wpe"))
+    tensors |= {"wte.weight": table, "lm_head.weight": table, "wpe.weight": places}
     numpy_head = EagleHead(Config(7, 16, 8, 1, 2, tied=False), tensors, "float64")
     found = numpy_head.forward(ids[0, 1:].tolist(), features=features[0, :-1].numpy())
     np.testing.assert_allclose(guesses[0][0], found.features, atol=0.1)  # products in bfloat16
-    # The j-th rollout at row t: true features up to t + 1 - j, then the head's own guesses.
-    for t in (2, 4):
-        numpy_head.rollback(t - 1)
-        step = numpy_head.forward([int(ids[0, t])], features=features[0, t - 1 : t].numpy())
-        for j in (1, 2):
-            numpy_head.rollback(t - j)
-            first = numpy_head.forward([int(ids[0, t - j + 1])], features=features[0, t - j : t - j + 1].numpy())
-            for later in range(t - j + 1, t + 1):
-                first = numpy_head.forward([int(ids[0, later + 1])], features=first.features)
-            np.testing.assert_allclose(guesses[j][0, t], first.features[0], atol=0.15)
-            numpy_head.rollback(0)
-            numpy_head.forward(ids[0, 1:].tolist(), features=features[0, :-1].numpy())
-        assert step.features.shape == (1, 8)
+    # After `ahead` guesses of its own row t sees what a draft would have in the cache: true features up to t - ahead.
+    for t, ahead in ((2, 1), (2, 2), (4, 1), (4, 2)):
+        numpy_head.rollback(0)
+        first = t - ahead + 1
+        step = numpy_head.forward(ids[0, 1 : first + 1].tolist(), features=features[0, :first].numpy())
+        for row in range(first, t + 1):
+            step = numpy_head.forward([int(ids[0, row + 1])], features=step.features[-1:])
+        np.testing.assert_allclose(guesses[ahead][0, t], step.features[0], atol=0.15)
 
 
 @needs_torch
@@ -225,7 +232,8 @@ def test_a_medusa_head_of_training_is_that_of_drafting():
         feature = torch.randn(8, generator=torch.Generator().manual_seed(2))
         trained = torch.stack(heads(feature)).numpy()
     t = {name: weight.numpy() for name, weight in heads.state_dict().items()}
-    drafting = MedusaHeads([(t[f"medusa.h.{k}.weight"], t[f"medusa.h.{k}.bias"]) for k in range(2)], [t[f"unembed.{k}"] for k in range(2)])
+    blocks = [(t[f"medusa.h.{k}.weight"], t[f"medusa.h.{k}.bias"]) for k in range(2)]
+    drafting = MedusaHeads(blocks, [t[f"unembed.{k}"] for k in range(2)])
     np.testing.assert_allclose(trained, drafting.logits(feature.numpy()), rtol=0.02, atol=0.1)
 
 
@@ -269,8 +277,8 @@ def killed_at(*args):
     return take_step(*args)
 
 loop._take_step = killed_at
-heads.main(["--target", str(out / "target"), "--out", str(out), "--no-compile", "--medusa-steps", "7", "--eagle-steps", "8",
-            "--corpus-tokens", "640", "--sampled-tokens", "256", "--cold-tokens", "256"])
+heads.main(["--target", str(out / "target"), "--out", str(out), "--no-compile", "--medusa-steps", "7",
+            "--eagle-steps", "8", "--corpus-tokens", "640", "--sampled-tokens", "256", "--cold-tokens", "256"])
 """
 
 
@@ -291,8 +299,8 @@ def test_a_run_killed_in_each_stage_and_started_again_writes_the_report_of_one_t
     assert [run("broken", kill_at) for kill_at in (3, 10, 0)] == [-signal.SIGKILL, -signal.SIGKILL, 0]
     assert report("broken") == report("whole")
     for kind in ("medusa", "eagle"):
-        weights = [(tmp_path / folder / "heads" / kind / "model.safetensors").read_bytes() for folder in ("whole", "broken")]
-        assert weights[0] == weights[1]
+        one, other = (tmp_path / folder / "heads" / kind / "model.safetensors" for folder in ("whole", "broken"))
+        assert one.read_bytes() == other.read_bytes()
         load_heads(kind, tmp_path / "whole" / "heads" / kind, tmp_path / "whole" / "target")
     found = report("whole")
     assert found["eagle"]["shifted"] and not found["eagle-unshifted"]["shifted"]

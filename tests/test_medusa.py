@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from specnotes import decode, law, rules
+from specnotes import decode, law, rules, toy
 from specnotes.drafters import MedusaDrafter
 from specnotes.heads import MedusaHeads
 from specnotes.tree import from_branching
@@ -38,7 +38,8 @@ def test_heads_that_know_the_text_have_their_whole_path_accepted():
             return np.array([[(int(feature[0]) + 1 + k + r) % 3 for r in range(ranks)] for k in (1, 2)])
 
     drafter = MedusaDrafter(Knows(None, 3, 2), parents=[-1, -1, 0])
-    found = decode.generate(TokenFeatures(cycle), [0, 1], drafter, gamma=2, max_new_tokens=9, temperature=0, rule=rules.greedy_rule)
+    settings = dict(gamma=2, max_new_tokens=9, temperature=0, rule=rules.greedy_rule)
+    found = decode.generate(TokenFeatures(cycle), [0, 1], drafter, **settings)
     assert found.tokens == (2, 0, 1) * 3
     assert found.tokens_per_pass == 3 and {r.verdict.path for r in found.rounds} == {(0, 2)}
 
@@ -102,7 +103,9 @@ def text_law(P, rule, n, gamma=2, prompt=(0,)):
 
     def text(dice):
         drafter = MedusaDrafter(TokenChoices(offers, len(P), 2), parents=[-1, -1, 0])
-        done = decode.rounds(target, list(prompt), drafter, gamma=gamma, max_new_tokens=n, warp=SAME, rule=rule, dice=dice)
+        done = decode.rounds(
+            target, list(prompt), drafter, gamma=gamma, max_new_tokens=n, warp=SAME, rule=rule, dice=dice
+        )
         return tuple(token for round in done for token in round.tokens)
 
     return law.exact_law(text)
@@ -116,7 +119,8 @@ def test_a_whole_text_has_the_targets_law_exactly(P, gamma):
     for rule in (rules.with_replacement_rule, rules.without_replacement_rule):
         found, expected = text_law(P, rule, 3, gamma, prompt=(1, 0)), plain_law(P, 3)
         assert found.keys() == expected.keys()
-        assert [float(found[word]) for word in expected] == pytest.approx([float(w) for w in expected.values()], rel=1e-12)
+        values = [float(found[word]) for word in expected]
+        assert values == pytest.approx([float(w) for w in expected.values()], rel=1e-12)
 
 
 def test_after_a_prompt_of_one_token_the_first_pass_has_no_draft():
@@ -127,11 +131,14 @@ def test_after_a_prompt_of_one_token_the_first_pass_has_no_draft():
 
 def test_a_context_too_short_for_the_tree_is_filled_without_drafts():
     drafter = MedusaDrafter(random_heads(), from_branching((3, 2)))
-    found = decode.generate(small(), [1] * 30, drafter, gamma=2, max_new_tokens=40, temperature=0, rule=rules.greedy_rule)
+    settings = dict(gamma=2, max_new_tokens=40, temperature=0, rule=rules.greedy_rule)
+    found = decode.generate(small(), [1] * 30, drafter, **settings)
     assert len(found.tokens) == 18 and found.finish == "context" and len(found.rounds[-1].draft) == 0
 
 
-@pytest.mark.parametrize("parents, word", [([-1, 0, 1, 2, 3], "5 levels"), ([-1] * 14, "14 siblings"), ([-1, 1], "parents")])
+@pytest.mark.parametrize(
+    "parents, word", [([-1, 0, 1, 2, 3], "5 levels"), ([-1] * 14, "14 siblings"), ([-1, 1], "parents")]
+)
 def test_a_tree_that_the_heads_cannot_fill_is_refused(parents, word):
     with pytest.raises(ValueError, match=word):
         MedusaDrafter(random_heads(), parents)
@@ -143,8 +150,6 @@ def test_a_size_no_tree_came_with_is_refused():
 
 
 def test_a_target_without_features_is_refused():
-    from specnotes import toy
-
     drafter = MedusaDrafter(TokenChoices([(0, 1)] * 2, 2, 1), [-1])
     with pytest.raises(ValueError, match="features: None"):
         decode.generate(toy.TableModel(lambda text: [1.0, 0.0], 2), [0], drafter, max_new_tokens=3)

@@ -13,8 +13,8 @@ class EagleDrafter:
     head: such as specnotes.heads.EagleHead. nodes: None is a chain, each token drawn from the head's warped row, which
     is its q; a number is a tree of so many of the likeliest nodes, `width` expanded on each level. A tree's tokens
     are not drawn, so each has a one-hot q: use `greedy_rule` at temperature 0, above it `sampler_match_rule` or
-    `with_replacement_rule`. The head's cache has one row for each committed token but the first, read with the target's own
-    features; rows read with guessed features are forgotten when the draft is handed out.
+    `with_replacement_rule`. The head's cache has one row for each committed token but the first, read with the
+    target's own features; rows read with guessed features are forgotten when the draft is handed out.
     Raises ValueError for nodes or width < 1.
     Source: Li et al. 2024 (EAGLE), section 3; Li et al. 2024 (EAGLE-2), section 4.
     """

@@ -9,9 +9,9 @@ from specnotes.tree import depths, ranks
 class MedusaDrafter:
     """Draft a tree whose node of depth i and rank r bears the r-th choice of head i.
 
-    heads: what has `choices(feature, ranks)` and `vocab_size`, such as specnotes.heads.MedusaHeads. parents: the shape of the
-    tree (see specnotes.tree); None is the best tree of `nodes` nodes that came with the heads. The tokens are not drawn,
-    so each has a one-hot q. The heads look at the feature that the last committed token was drawn from, and do not see
+    heads: what has `choices(feature, ranks)` and `vocab_size`, such as specnotes.heads.MedusaHeads. parents: the shape
+    of the tree (see specnotes.tree); None is the best tree of `nodes` nodes that came with the heads. The tokens are
+    not drawn, so each has a one-hot q. The heads look at the feature that the last committed token was drawn from, and do not see
     that token. At temperature 0 use it with `greedy_rule`, above with `sampler_match_rule` or `with_replacement_rule`.
     Raises ValueError for a tree deeper than there are heads, or no tree of that many nodes.
     Source: Cai et al. 2024 (Medusa), sections 2.1 and 2.3.3.
@@ -27,14 +27,16 @@ class MedusaDrafter:
 
     def __init__(self, heads, parents=None, nodes=32):
         if parents is None and nodes not in heads.trees:
-            raise ValueError(f"nodes: {nodes}, expected one of {', '.join(map(str, heads.trees))} or a tree in `parents`")
+            known = ", ".join(map(str, heads.trees))
+            raise ValueError(f"nodes: {nodes}, expected one of {known} or a tree in `parents`")
         self.heads, self.vocab_size = heads, heads.vocab_size
         self.parents = tuple(heads.trees[nodes] if parents is None else parents)
         self._depths, self._ranks = depths(self.parents), ranks(self.parents)
-        if max(self._depths, default=-1) >= len(heads):
-            raise ValueError(f"parents: {max(self._depths) + 1} levels, expected at most {len(heads)}, one for each head")
-        if max(self._ranks, default=-1) >= self.vocab_size:
-            raise ValueError(f"parents: {max(self._ranks) + 1} siblings, expected at most {self.vocab_size}, one for each token")
+        levels, siblings = (1 + max(found, default=-1) for found in (self._depths, self._ranks))
+        if levels > len(heads):
+            raise ValueError(f"parents: {levels} levels, expected at most {len(heads)}, one for each head")
+        if siblings > self.vocab_size:
+            raise ValueError(f"parents: {siblings} siblings, expected at most {self.vocab_size}, one for each token")
         self.max_nodes = len(self.parents)
         self._feature = None
 

@@ -1,8 +1,8 @@
 """`python -m specnotes.train.heads`: Medusa heads and an EAGLE head for a finished target; run it again to resume.
 
-The target is frozen. Both learn from its hidden states after the last LayerNorm, on three kinds of text in equal parts: the
-corpus, text the target drew at temperature 1, and text it wrote all but greedily. The last windows of the two it wrote
-itself are held out.
+The target is frozen. Both learn from its hidden states after the last LayerNorm, on three kinds of text in equal
+parts: the corpus, text the target drew at temperature 1, and text it wrote all but greedily. The last windows of the
+two that it wrote itself are held out.
 """
 
 import argparse
@@ -67,14 +67,14 @@ def main(argv=None):
 
 def parse(argv):
     parser = argparse.ArgumentParser(prog="python -m specnotes.train.heads", description=__doc__)
-    parser.add_argument("--target", default=str(ASSETS / "target"), help="folder of the target; default: the embedded one")
+    parser.add_argument("--target", default=str(ASSETS / "target"), help="its folder; default: the embedded target")
     parser.add_argument("--out", required=True, help="folder for checkpoints and the finished heads")
     parser.add_argument("--corpus", help="folder that holds (or is to hold) the corpus archive; default: --out")
     parser.add_argument("--medusa-steps", type=int, default=MEDUSA_STEPS, help=f"default {MEDUSA_STEPS}, as shipped")
     parser.add_argument("--eagle-steps", type=int, default=EAGLE_STEPS, help=f"default {EAGLE_STEPS}, as shipped")
     parser.add_argument("--corpus-tokens", type=int, default=CORPUS_TOKENS, help=f"read; default {CORPUS_TOKENS}")
-    parser.add_argument("--sampled-tokens", type=int, default=SAMPLED_TOKENS, help=f"drawn at temperature 1; default {SAMPLED_TOKENS}")
-    parser.add_argument("--cold-tokens", type=int, default=COLD_TOKENS, help=f"written all but greedily; default {COLD_TOKENS}")
+    parser.add_argument("--sampled-tokens", type=int, default=SAMPLED_TOKENS, help=f"drawn; default {SAMPLED_TOKENS}")
+    parser.add_argument("--cold-tokens", type=int, default=COLD_TOKENS, help=f"all but greedy; default {COLD_TOKENS}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-compile", action="store_true", help="skip torch.compile (needs no C++ compiler; slower)")
@@ -116,8 +116,9 @@ def write_texts(target, stream, plan, out):
     found = {"corpus": tokens.windows(stream, context)[: plan["corpus_tokens"] // context, :-1]}
     for name, model in {"cold": cooled(target, COLD), "sampled": target}.items():
         (out / name).mkdir(exist_ok=True)
-        ids = stages.sampled_stream(model, stream, plan[f"{name}_tokens"], out / name, plan["seed"]).reshape(-1, context)
-        ids = ids[: plan[f"{name}_tokens"] // context]
+        count = plan[f"{name}_tokens"]
+        ids = stages.sampled_stream(model, stream, count, out / name, plan["seed"]).reshape(-1, context)
+        ids = ids[: count // context]
         found |= {name: ids[:-HELD_WINDOWS], f"held-{name}": ids[-HELD_WINDOWS:]}
     return found
 
@@ -137,13 +138,14 @@ def feature_rows(target, ids, path, rows=8):
         fresh = path.with_suffix(".new")
         found = np.lib.format.open_memmap(fresh, "w+", np.float16, (*ids.shape, target.shape.width))
         for begin in tqdm(range(0, len(ids), rows), desc=path.stem, disable=None):
-            found[begin : begin + rows] = features_of(target, torch.from_numpy(ids[begin : begin + rows])).half().numpy()
+            part = torch.from_numpy(ids[begin : begin + rows])
+            found[begin : begin + rows] = features_of(target, part).half().numpy()
         found.flush()
         fresh.replace(path)
     return np.load(path, mmap_mode="r")
 
 
-def train_head(kind, target, data, plan, out, compiled=True, **options):
+def train_head(kind, target, data, plan, out, compiled=True):
     """(the trained head, rounded to half; its part of the report). Resumes from the checkpoint in `out`."""
     make, rows, rate = (_medusa, MEDUSA_ROWS, MEDUSA_RATE) if "medusa" in kind else (_eagle, EAGLE_ROWS, EAGLE_RATE)
     steps = plan["medusa_steps" if "medusa" in kind else "eagle_steps"]
@@ -155,10 +157,11 @@ def train_head(kind, target, data, plan, out, compiled=True, **options):
         return loss(step, ids, features)
 
     say(f"{kind}:")
-    history, seconds = train(model, loss_at, recipe, out / f"{kind}.pt", evaluate, **{"every": 50, "say": say, **options})
+    history, seconds = train(model, loss_at, recipe, out / f"{kind}.pt", evaluate, every=50, say=say)
     export.round_to_half(model)
     model.eval()
-    trained = {"parameters": sum(w.numel() for w in model.parameters()), "recipe": asdict(recipe), "seconds": round(seconds)}
+    parameters = sum(weight.numel() for weight in model.parameters())
+    trained = {"parameters": parameters, "recipe": asdict(recipe), "seconds": round(seconds)}
     return model, {**trained, **describe(), "history": history}
 
 
@@ -187,8 +190,8 @@ def _medusa(kind, target, data, recipe, seed, compiled):
     model = Medusa(target.transformer["wte"].weight, HEADS, tied=kind.endswith("tied"))
     compiled_loss = torch.compile(medusa_loss, dynamic=False) if compiled else medusa_loss
     loss = lambda step, ids, features: compiled_loss(model, features, log_law(target, features).exp())
-    evaluate = lambda: {f"top1_head{k}": row[0] for k, row in enumerate(accuracy(model, data, "held-cold", 16), start=1)}
-    return model, loss, evaluate, lambda: {
+    top1 = lambda: enumerate(accuracy(model, data, "held-cold", 16), start=1)
+    return model, loss, lambda: {f"top1_head{k}": row[0] for k, row in top1()}, lambda: {
         "heads": HEADS, "unembedding": "the target's" if model.unembed is None else "own",
         "accuracy": {name: accuracy(model, data, f"held-{name}") for name in ("cold", "sampled")},
     }
@@ -240,7 +243,7 @@ def data_report(texts, works):
 
 
 def target_report(target, folder, data):
-    """What the heads belong to, and how hard its text is to guess: mean entropy in nats, chance of the likeliest token."""
+    """What the heads belong to, and how hard its text is to guess: mean entropy, mean chance of the likeliest token."""
     found = {"sha256": weights_digest(folder)}
     for name in ("held-sampled", "held-cold"):
         log_p = log_law(target, _first(data, name, HELD_WINDOWS)[1])
@@ -254,7 +257,7 @@ def weights_digest(folder):
 
 
 def trees(acceptance):
-    """{nodes: {parents, expected tokens per pass at temperature 0}} of the best trees, by head accuracies [heads][ranks]."""
+    """{nodes: {parents, expected tokens per pass}} of the best trees, by head accuracies [heads][ranks]."""
     found = {}
     for nodes in TREE_NODES:
         parents = best_tree(acceptance, nodes)
@@ -293,26 +296,29 @@ def decoded(target_folder, folder, tokens=100):
     medusa, eagle = (load_heads(kind, folder / kind, target_folder) for kind in ("medusa", "eagle"))
     prompts = [tokenizer.encode(text).ids[: target.max_length // 2] for text in PROMPTS + MORE_PROMPTS]
     greedy = {
-        "medusa_tree": (MedusaDrafter(medusa, nodes=32), HEADS), "eagle_tree": (EagleDrafter(eagle, nodes=32), 6),
-        "medusa_chain": (MedusaDrafter(medusa, range(-1, HEADS - 1)), HEADS), "eagle_chain": (EagleDrafter(eagle), AHEAD),
+        "medusa_tree": (MedusaDrafter(medusa, nodes=32), HEADS),
+        "medusa_chain": (MedusaDrafter(medusa, range(-1, HEADS - 1)), HEADS),
+        "eagle_tree": (EagleDrafter(eagle, nodes=32), 6),
+        "eagle_chain": (EagleDrafter(eagle), AHEAD),
     }
     found = {"prompts": len(prompts), "tokens": tokens, "nodes": 32}
     for name, (drafter, gamma) in greedy.items():
-        traces = [_decode(target, prompt, drafter, gamma, tokens, 0.0, place) for place, prompt in enumerate(prompts)]
-        rounds = [round for trace in traces for round in trace.rounds]
+        rounds = _rounds(target, prompts, drafter, gamma, tokens, 0.0)
         found[f"{name}_tokens_per_pass_T0"] = sum(len(round.tokens) for round in rounds) / len(rounds)
-    chains = [_decode(target, prompt, EagleDrafter(eagle), AHEAD, tokens, 1.0, place) for place, prompt in enumerate(prompts)]
-    betas = [round.betas for trace in chains for round in trace.rounds]
+    betas = [round.betas for round in _rounds(target, prompts, EagleDrafter(eagle), AHEAD, tokens, 1.0)]
     reached = [[row[step] for row in betas if len(row) > step] for step in range(AHEAD)]
     found["eagle_acceptance_by_step_T1"] = [float(np.mean(values)) if values else None for values in reached]
     return found
 
 
-def _decode(target, prompt, drafter, gamma, tokens, temperature, seed):
-    rule, dice = token_rule if temperature else greedy_rule, RandomDice(np.random.default_rng(seed))
-    return generate(
-        target, prompt, drafter, gamma=gamma, max_new_tokens=tokens, temperature=temperature, rule=rule, dice=dice
-    )
+def _rounds(target, prompts, drafter, gamma, tokens, temperature):
+    """All rounds of one text after each prompt, text i with seed i."""
+    settings = {"gamma": gamma, "max_new_tokens": tokens, "temperature": temperature}
+    settings["rule"] = token_rule if temperature else greedy_rule
+    found = []
+    for seed, prompt in enumerate(prompts):
+        found += generate(target, prompt, drafter, dice=RandomDice(np.random.default_rng(seed)), **settings).rounds
+    return found
 
 
 if __name__ == "__main__":
