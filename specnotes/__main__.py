@@ -52,7 +52,7 @@ def _add_drafter(command):
     command.add_argument("--drafter", choices=DRAFTERS, default="model", help="what drafts: the draft model, or heads on the target's features; default model")
     command.add_argument("--tree", action="store_true", help="draft a tree: Medusa's best one, or EAGLE-2's dynamic one")
     command.add_argument("--nodes", type=int, default=NODES, metavar="N", help=f"drafted tokens of a tree; default {NODES}")
-    command.add_argument("--heads", metavar="FOLDER", help="the heads' folder; default: those of the embedded target")
+    command.add_argument("--heads", metavar="FOLDER", help="with medusa and eagle: the folder that python -m specnotes.train.heads wrote")
 
 
 def _add_pair(command):

@@ -132,6 +132,8 @@ def load_heads(kind, folder=None, target=None, dtype="float32"):
         raise ValueError(f"kind: {kind!r}, expected one of {', '.join(KINDS)}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype: {dtype!r}, expected one of {', '.join(DTYPES)}")
+    if folder is None and not (ASSETS / "heads" / kind).is_dir():
+        raise ValueError("heads: none come with the package, expected a folder that python -m specnotes.train.heads wrote")
     folder = ASSETS / "heads" / kind if folder is None else Path(folder).resolve()
     target = ASSETS / "target" if target is None else Path(target).resolve()
     check_sums(folder)

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 from specnotes.gpt2 import Config, random_tensors
 from specnotes.heads import EagleHead, MedusaHeads, load_heads
+from specnotes.pair import ASSETS
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = Config(vocab_size=7, max_length=16, width=8, layers=2, heads=2)
@@ -305,3 +306,9 @@ def test_a_run_killed_in_each_stage_and_started_again_writes_the_report_of_one_t
     found = report("whole")
     assert found["eagle"]["shifted"] and not found["eagle-unshifted"]["shifted"]
     assert len(found["medusa"]["trees"]["32"]["parents"]) == 32 and len(found["eagle"]["acceptance_T1"]) == 4
+
+
+@pytest.mark.skipif((ASSETS / "heads").is_dir(), reason="heads come with the package")
+def test_without_a_folder_it_is_said_that_no_heads_come_with_the_package():
+    with pytest.raises(ValueError, match="heads: none come with the package"):
+        load_heads("medusa")
