@@ -11,7 +11,9 @@ import sys
 from specnotes import __version__
 
 DRAFTERS = ("model", "medusa", "eagle")
+ALL = "all"  # of them, for measure
 GAMMA, LEVELS, NODES = 3, 6, 32
+MOST = 8  # gamma, in measure
 COLOURS = {"accepted": "\033[32m", "recovered": "\033[33;4m", "bonus": "\033[34;1m"}
 
 
@@ -37,19 +39,21 @@ def build_parser():
     _add_drafter(generate)
     _add_pair(generate)
     measure = commands.add_parser("measure", help="time plain and speculative decode, predicted next to measured")
-    measure.add_argument("--gamma", type=int, default=8, metavar="N", help="measure 0..N drafted tokens; default 8")
+    measure.add_argument("--gamma", type=int, metavar="N", help="measure 0..N drafted tokens; default 8")
     measure.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy; default 1")
     measure.add_argument("--tokens", type=int, default=300, metavar="N", help="tokens per run; default 300")
     measure.add_argument("--repeats", type=int, default=5, metavar="N", help="times each prompt is run; default 5")
     measure.add_argument("--threads", type=int, default=1, metavar="N", help="BLAS threads; default 1")
     measure.add_argument("--seed", type=int, default=0, metavar="N", help="repeat a run's tokens; default 0")
-    _add_drafter(measure)
+    _add_drafter(measure, ALL)
     _add_pair(measure)
     return parser
 
 
-def _add_drafter(command):
-    command.add_argument("--drafter", choices=DRAFTERS, default="model", help="what drafts: the draft model, or heads on the target's features; default model")
+def _add_drafter(command, *more):
+    usual = "what drafts: the draft model, or heads on the target's features; default model"
+    help = usual + "; all: compare the three, chains and trees" if more else usual
+    command.add_argument("--drafter", choices=(*DRAFTERS, *more), default="model", help=help)
     command.add_argument("--tree", action="store_true", help="draft a tree: Medusa's best one, or EAGLE-2's dynamic one")
     command.add_argument("--nodes", type=int, default=NODES, metavar="N", help=f"drafted tokens of a tree; default {NODES}")
     command.add_argument("--heads", metavar="FOLDER", help="with medusa and eagle: the folder that python -m specnotes.train.heads wrote")
@@ -69,9 +73,12 @@ def drafting(args, pair):
     from specnotes.rules import sampler_match_rule, token_rule
 
     if args.drafter == "model":
-        if args.tree:
-            raise ValueError("tree: given with the drafter 'model', expected it with --drafter medusa or eagle")
+        for name, usual in (("tree", False), ("nodes", NODES), ("heads", None)):
+            if getattr(args, name) != usual:
+                raise ValueError(f"{name}: given with the drafter 'model', expected it with --drafter medusa or eagle")
         return (lambda: ModelDrafter(pair.draft)), token_rule
+    if args.nodes != NODES and not args.tree:
+        raise ValueError(f"nodes: {args.nodes}, expected them with --tree")
     heads = load_heads(args.drafter, args.heads, args.target, args.dtype)
     if args.drafter == "eagle":
         make = lambda: EagleDrafter(heads, args.nodes if args.tree else None)
@@ -149,28 +156,48 @@ def _print_generated(prompt, pair, trace, ties, seed):
 
 def run_measure(args):
     for name, least in (("gamma", 1), ("tokens", 2), ("repeats", 1), ("threads", 1), ("seed", 0)):
-        if getattr(args, name) < least:
+        if getattr(args, name) is not None and getattr(args, name) < least:
             raise ValueError(f"{name}: {getattr(args, name)}, expected an integer >= {least}")
-    if args.gamma > 8:
-        raise ValueError(f"gamma: {args.gamma}, expected at most 8 (the cost curve has 9 positions)")
+    if args.gamma is not None and args.gamma > MOST:
+        raise ValueError(f"gamma: {args.gamma}, expected at most {MOST} (the cost curve has {MOST + 1} positions)")
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(args.threads)
-    from specnotes.measure import measure
     from specnotes.pair import load_pair
 
     pair = load_pair(args.target, args.draft, args.dtype)
-    drafter, rule = drafting(args, pair)
-    record = measure(
-        pair, gammas=range(args.gamma + 1), temperature=args.temperature, tokens=args.tokens,
-        repeats=args.repeats, threads=args.threads, seed=args.seed, progress=_progress,
-        drafter=None if args.drafter == "model" else drafter, rule=rule,
-    )
-    record["settings"] |= {"drafter": args.drafter, "tree": args.tree, "nodes": args.nodes if args.tree else None}
-    print(json.dumps(record, indent=1) if args.json else _table(record), flush=True)
+    names = ("temperature", "tokens", "repeats", "threads", "seed")
+    options = {"progress": _progress, **{name: getattr(args, name) for name in names}}
+    record = (_compared if args.drafter == ALL else _measured)(args, pair, options)
+    table = _compared_table if args.drafter == ALL else _table
+    print(json.dumps(record, indent=1) if args.json else table(record), flush=True)
     settings = record["settings"]
     if settings["runs"] < settings["runs_wanted"]:
         print(f"\nstopped after {settings['runs']} of {settings['runs_wanted']} groups of runs; these are reported", file=sys.stderr)
         sys.exit(130)
+
+
+def _measured(args, pair, options):
+    """The record of one drafter at gamma 0, 1, ..."""
+    from specnotes.measure import measure
+
+    drafter, rule = drafting(args, pair)
+    gammas = range((MOST if args.gamma is None else args.gamma) + 1)
+    record = measure(pair, gammas=gammas, drafter=None if args.drafter == "model" else drafter, rule=rule, **options)
+    record["settings"] |= {"drafter": args.drafter, "tree": args.tree, "nodes": args.nodes if args.tree else None}
+    return record
+
+
+def _compared(args, pair, options):
+    """The record of all drafters, with the lengths and trees the course compares."""
+    from specnotes.heads import KINDS, load_heads
+    from specnotes.measure import compare, usual_ways
+
+    for name, usual in (("gamma", None), ("tree", False), ("nodes", NODES), ("heads", None)):
+        if getattr(args, name) != usual:
+            raise ValueError(f"{name}: given with the drafter 'all', which has lengths and trees of its own")
+    record = compare(pair, usual_ways(*(load_heads(kind, None, args.target, args.dtype) for kind in KINDS)), **options)
+    record["settings"]["drafter"] = ALL
+    return record
 
 
 def _progress(done, total):
@@ -180,16 +207,38 @@ def _progress(done, total):
         print(f"\r[{bar:30}] {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
-def _table(record):
+def _heading(record):
+    """Two lines: what it was measured on, and how."""
     machine, settings = record["machine"], record["settings"]
-    costs = "  ".join(f"{k}: {cost:.2f}" for k, cost in record["verify_cost"].items())
-    lines = [
+    return [
         f"{machine['processor']}, {machine['threads']} thread(s), {machine['blas']}, "
         f"reads {machine['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s",
         f"temperature {settings['temperature']}, {settings['runs']} groups of runs over {settings['prompts']} prompts, "
         f"{settings['tokens']} tokens each",
+    ]
+
+
+def _warnings(record):
+    """What a reader of the times should know."""
+    machine, settings = record["machine"], record["settings"]
+    lines = []
+    if settings["cut_by_context"]:
+        lines.append(f"the context ended {settings['cut_by_context']} plain runs early: they have fewer tokens")
+    if machine["cpu_share"] < 0.95:
+        lines.append(f"the machine was busy: only {machine['cpu_share']:.0%} of a core was ours, so distrust these times")
+    return lines
+
+
+def _costs(record):
+    return "t(k)/t(1) for k positions  " + "  ".join(f"{k}: {cost:.2f}" for k, cost in record["verify_cost"].items())
+
+
+def _table(record):
+    settings = record["settings"]
+    lines = [
+        *_heading(record),
         f"drafter {settings.get('drafter', 'model')}{' with trees of %d nodes' % settings['nodes'] if settings.get('tree') else ''}, "
-        f"alpha {_number(record['alpha'], 3)}, c {_number(record['c'], 3)}, t(k)/t(1) for k positions  {costs}",
+        f"alpha {_number(record['alpha'], 3)}, c {_number(record['c'], 3)}, {_costs(record)}",
         "",
         "       tokens per pass    speed-up                predicted       measured/predicted  ms per pass",
         "gamma  measured  formula  measured (95 %)         flat  measured  tokens  time        draft  target  rule",
@@ -198,11 +247,29 @@ def _table(record):
     lines += ["", "acceptance by position, given that it was examined"]
     lines += [f"{row['gamma']:5}  " + "  ".join(f"{a:.2f}" for a in row["acceptance_by_position"] if a is not None) for row in record["rows"][1:]]
     lines += ["", "predicted: from alpha and c, with free positions (flat) and with the measured t(gamma + 1) / t(1)"]
-    if settings["cut_by_context"]:
-        lines.append(f"the context ended {settings['cut_by_context']} plain runs early: they have fewer tokens")
-    if machine["cpu_share"] < 0.95:
-        lines.append(f"the machine was busy: only {machine['cpu_share']:.0%} of a core was ours, so distrust these times")
-    return "\n".join(lines)
+    return "\n".join(lines + _warnings(record))
+
+
+def _compared_table(record):
+    lines = [
+        *_heading(record),
+        _costs(record),
+        "",
+        "                         drafted  tokens    speed-up                if positions  plain passes spent on",
+        "drafter                  nodes    per pass  measured (95 %)         were free     draft  verify  rule",
+    ]
+    for row in record["rows"]:
+        spent = row["steps"]
+        lines.append(
+            f"{row['name']:23}  {row['nodes_per_pass']:5.1f}    {row['tokens_per_pass']:8.2f}  {_spread(row):22}  "
+            f"{row['speedup_free']:8.2f}      {spent['draft']:5.2f}  {spent['target']:6.2f}  {spent['rule']:4.2f}"
+        )
+    return "\n".join([*lines, "", "speed-up: over plain decode next to it", *_warnings(record)])
+
+
+def _spread(row):
+    low, high = row["speedup_low"], row["speedup_high"]
+    return f"{row['speedup']:.2f} ({'one run' if low is None else f'{low:.2f} to {high:.2f}'})"
 
 
 def _number(value, digits=2):
@@ -210,10 +277,9 @@ def _number(value, digits=2):
 
 
 def _table_row(row):
-    spread = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
     draft, target, rule = (1e3 * row["seconds_per_pass"][phase] for phase in ("draft", "target", "rule"))
     return (
-        f"{row['gamma']:5}  {row['tokens_per_pass']:8.2f}  {_number(row['tokens_formula']):>7}  {spread:22}  "
+        f"{row['gamma']:5}  {row['tokens_per_pass']:8.2f}  {_number(row['tokens_formula']):>7}  {_spread(row):22}  "
         f"{_number(row['predicted_flat']):>4}  {_number(row['predicted_measured']):>8}  "
         f"{_number(row['token_part']):>6}  {_number(row['cost_part']):>4}"
         f"        {draft:5.2f}  {target:6.2f}  {rule:4.2f}"

@@ -5,6 +5,7 @@ minimum and median; the calls that are compared take turns in a shuffled order, 
 the same machine. How many threads NumPy uses is settled before it is imported, not here.
 """
 
+import math
 import time
 from dataclasses import dataclass
 from numbers import Integral
@@ -169,7 +170,7 @@ def fit_overhead(hardware, shape, seconds, context):
 
     seconds: {k: measured seconds of a pass over k positions}, two or more. The overhead is negative where
     the machine is faster than its two constants, for instance because a cache holds the weights.
-    Raises ValueError for fewer than two k, and as `roofline.step` does.
+    Raises ValueError for fewer than two k, seconds that are no finite positive numbers, and as `roofline.step` does.
 
     >>> card, shape = roofline.Hardware(1e12, 1e9, 1e9), roofline.ModelShape(1, 1, 1, 1000, 1)
     >>> round(fit_overhead(card, shape, {1: 3e-6, 2: 4e-6, 3: 5e-6}, 0).worst, 12)
@@ -178,6 +179,9 @@ def fit_overhead(hardware, shape, seconds, context):
     ks = sorted(seconds)
     if len(ks) < 2:
         raise ValueError(f"seconds: {len(ks)} measured, expected two or more")
+    for k in ks:
+        if not 0 < seconds[k] < math.inf:
+            raise ValueError(f"seconds: {seconds[k]!r} for k = {k}, expected a finite number > 0")
     roof = {k: roofline.step_seconds(hardware, shape, k, 1, context) for k in ks}
     first, last = ks[0], ks[-1]
     slope = ((seconds[last] - roof[last]) - (seconds[first] - roof[first])) / (last - first)

@@ -6,6 +6,7 @@ is a property of speculative decoding in general: a record says which machine it
 
 import platform
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -15,9 +16,9 @@ from specnotes import theory
 from specnotes.decode import rounds
 from specnotes.dice import RandomDice
 from specnotes.distributions import probs_from_logits
-from specnotes.drafters import ModelDrafter
+from specnotes.drafters import EagleDrafter, MedusaDrafter, ModelDrafter
 from specnotes.machine import bandwidth_bytes_per_s, position_cost
-from specnotes.rules import token_rule
+from specnotes.rules import sampler_match_rule, token_rule
 from specnotes.trace import Trace
 
 # Lines from plays the embedded pair was not trained on: Macbeth, The Tempest, King John.
@@ -47,6 +48,18 @@ MORE_PROMPTS = (
 )
 POSITIONS = range(1, 10)
 DRAFTS = 4  # draft steps between two target steps where c is measured
+TURNS = 8  # how often, beside each group of runs, a pass over k positions and a draft step are timed
+
+
+class Way(NamedTuple):
+    """A way to decode: gamma levels at most, drafted by what drafter() makes (None: the pair's draft model), verified by rule.
+
+    gamma 0 is plain decode.
+    """
+
+    gamma: int
+    drafter: Callable | None = None
+    rule: Callable = token_rule
 
 
 class Run(NamedTuple):
@@ -64,6 +77,18 @@ class Run(NamedTuple):
     @property
     def seconds_per_token(self):
         return self.seconds / max(1, self.tokens)
+
+
+class Group(NamedTuple):
+    """What was timed within seconds of each other: {name of a way: Run}, a plain Run, the cost curve, and c.
+
+    seconds: {k: seconds of a pass over k positions}, medians of a few; c: None where it was not measured.
+    """
+
+    runs: dict
+    plain: Run
+    seconds: dict
+    c: float | None
 
 
 class Stopwatch:
@@ -114,13 +139,11 @@ def draft_cost(draft, target, warp, repeats=100, context=128, rng=None):
     return float(np.median(ratios[2:]))
 
 
-def timed_run(pair, prompt, gamma, warp, tokens, rng, drafter=None, rule=token_rule):
-    """The Run of one decode of `tokens` tokens; the first pass, which reads the prompt, is not timed.
-
-    drafter: a function of no arguments that makes one; None is the pair's draft model.
-    """
+def timed_run(pair, prompt, way, warp, tokens, rng):
+    """The Run of one decode of `tokens` tokens by a Way; the first pass, which reads the prompt, is not timed."""
+    gamma, make, rule = way
     target = Stopwatch(pair.target, ("forward",))
-    made = (ModelDrafter(pair.draft) if drafter is None else drafter()) if gamma else None
+    made = (ModelDrafter(pair.draft) if make is None else make()) if gamma else None
     drafter = Stopwatch(made, ("propose", "commit")) if gamma else None
     settings = {"gamma": gamma, "max_new_tokens": tokens, "warp": warp, "rule": rule, "dice": RandomDice(rng)}
     loop = rounds(target, prompt, drafter, **settings)
@@ -136,19 +159,19 @@ def timed_run(pair, prompt, gamma, warp, tokens, rng, drafter=None, rule=token_r
     return Run(seconds, counted, len(done) - 1, phases, Trace(done, finish))
 
 
-def paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng, drafter=None, rule=token_rule):
-    """Yield ({gamma: Run}, plain Run), prompt by prompt, `repeats` times over: the runs of one yield are neighbours in time.
+def paired_runs(pair, prompts, ways, warp, tokens, repeats, rng):
+    """Yield ({name: Run}, plain Run), prompt by prompt, `repeats` times over: runs of one yield are neighbours in time.
 
-    gamma 0 is one more plain run: what it shows beside 1 is noise. drafter, rule: as in `timed_run`.
+    ways: {name: Way}. One of gamma 0 is one more plain run: what it shows beside 1 is noise.
     """
-    timed_run(pair, prompts[0], max(gammas), warp, min(tokens, 32), rng, drafter, rule)
+    for way in ways.values():
+        timed_run(pair, prompts[0], way, warp, min(tokens, 32), rng)
+    everything = [*ways.items(), (None, Way(0))]
     for _ in range(repeats):
         for prompt in prompts:
-            order = rng.permutation(["plain", *gammas]).tolist()
-            names = {name: 0 if name == "plain" else int(name) for name in order}
-            run = lambda gamma: timed_run(pair, prompt, gamma, warp, tokens, rng, drafter, rule)
-            runs = {name: run(gamma) for name, gamma in names.items()}
-            yield {gamma: runs[str(gamma)] for gamma in gammas}, runs["plain"]
+            order = [everything[index] for index in rng.permutation(len(everything))]
+            runs = {name: timed_run(pair, prompt, way, warp, tokens, rng) for name, way in order}
+            yield {name: runs[name] for name in ways}, runs[None]
 
 
 def median_interval(values, rng, resamples=2000, level=0.95):
@@ -186,14 +209,14 @@ def _processor():
         return platform.processor() or platform.machine()
 
 
-def head_cost(groups, step_seconds):
-    """c of a drafter that is no model: the median over runs of seconds of drafting per pass and level / `step_seconds`.
+def head_cost(groups):
+    """c of a drafter that is no model: the median over runs of seconds of drafting per pass and level / a target step's.
 
-    groups: [({gamma: Run}, plain Run), ...]; step_seconds: those of a target step. None where nothing was drafted.
+    groups: Groups. None where nothing was drafted.
     """
     levels = [
-        run.phases["draft"] / (gamma * run.passes) / step_seconds
-        for runs, _ in groups for gamma, run in runs.items() if gamma and run.passes
+        run.phases["draft"] / (gamma * run.passes) / group.seconds[1]
+        for group in groups for gamma, run in group.runs.items() if gamma and run.passes
     ]
     return float(np.median(levels)) if levels else None
 
@@ -205,7 +228,8 @@ def measure(
     """Measure a pair and lay the formula beside it: a dict that goes to JSON as it is.
 
     Keys: alpha, c, verify_cost {k: t(k)/t(1)}, machine, settings, rows (see `make_row`). Predictions come from
-    alpha, c and the cost curve, never from what was counted or timed in the runs they are compared with.
+    alpha, c and the cost curve, never from the tokens or seconds of the runs they are compared with. Curve and c
+    are timed anew beside each group of runs, so that both meet the same machine; the medians are reported.
     drafter: a function of no arguments that makes one, None is the pair's draft model; rule: what verifies its drafts.
     For other drafters c is `head_cost`, taken from the runs; a tree has neither alpha nor predictions, as its positions
     are not gamma + 1.
@@ -213,41 +237,91 @@ def measure(
     progress(done, total) is called after each group of runs. Ctrl-C ends the runs early: the finished
     groups are reported, settings["runs"] says how many. Raises ValueError for tokens that one pass could emit.
     """
-    gammas = [int(gamma) for gamma in gammas]
-    if tokens <= max(gammas) + 1:
-        raise ValueError(f"tokens: {tokens}, expected more than gamma + 1 = {max(gammas) + 1}: the first pass is not timed")
+    ways = {int(gamma): Way(int(gamma), drafter, rule) for gamma in gammas}
     rng = np.random.default_rng(seed)
+    groups, found = _timed_groups(pair, ways, temperature, tokens, repeats, threads, seed, progress, rng)
+    return _summary(groups, drafter is None, rng) | found
+
+
+def compare(pair, ways, *, temperature=1.0, tokens=300, repeats=5, threads=1, seed=0, progress=None):
+    """Measure several ways to decode, all on the same prompts: a dict that goes to JSON as it is.
+
+    ways: {name: Way}. Keys: verify_cost, machine, settings as in `measure`, and rows, one for each way (see
+    `compared_row`). progress, Ctrl-C and what is raised: as in `measure`.
+    """
+    rng = np.random.default_rng(seed)
+    groups, found = _timed_groups(pair, ways, temperature, tokens, repeats, threads, seed, progress, rng)
+    rows = [compared_row(name, ways[name], [(group.runs[name], group.plain) for group in groups], rng) for name in ways]
+    return {"verify_cost": _verify_cost(groups), "rows": rows} | found
+
+
+def usual_ways(medusa, eagle):
+    """{name: Way} of what the course compares: the draft model, and both kinds of heads with chains and trees.
+
+    medusa, eagle: the heads (see specnotes.heads). Trees are not drawn, so the target draws and matches.
+    """
+    tree = lambda gamma, make: Way(gamma, make, sampler_match_rule)
+    return {
+        "draft model, chain of 3": Way(3),
+        "Medusa, chain of 4": Way(4, lambda: MedusaDrafter(medusa, range(-1, 3))),
+        "Medusa, tree of 8": tree(4, lambda: MedusaDrafter(medusa, nodes=8)),
+        "Medusa, tree of 32": tree(4, lambda: MedusaDrafter(medusa, nodes=32)),
+        "EAGLE, chain of 3": Way(3, lambda: EagleDrafter(eagle)),
+        "EAGLE, chain of 4": Way(4, lambda: EagleDrafter(eagle)),
+        "EAGLE, tree of 8": tree(4, lambda: EagleDrafter(eagle, nodes=8, width=4)),
+        "EAGLE, tree of 32": tree(6, lambda: EagleDrafter(eagle, nodes=32)),
+    }
+
+
+def _timed_groups(pair, ways, temperature, tokens, repeats, threads, seed, progress, rng):
+    """([Group, ...], {"machine", "settings"}) of `repeats` runs of every way after every prompt."""
+    most = max(way.gamma for way in ways.values())
+    if tokens <= most + 1:
+        raise ValueError(f"tokens: {tokens}, expected more than gamma + 1 = {most + 1}: the first pass is not timed")
     warp = partial(probs_from_logits, temperature=temperature)
     prompts = [pair.tokenizer.encode(text).ids for text in PROMPTS]
-    context = min(len(prompts[0]) + tokens // 2, pair.target.max_length - max(POSITIONS), pair.draft.max_length - DRAFTS)
     described = machine()
     began = time.perf_counter(), time.process_time()
-    costs = position_cost(pair.target, POSITIONS, repeats=100, context=context, rng=rng)
-    c = draft_cost(pair.draft, pair.target, warp, context=context, rng=rng) if drafter is None else None
-    groups = _until_stopped(
-        paired_runs(pair, prompts, gammas, warp, tokens, repeats, rng, drafter, rule), repeats * len(prompts), progress
-    )
-    c = c if drafter is None else head_cost(groups, costs[1]["median"])
+    runs = paired_runs(pair, prompts, ways, warp, tokens, repeats, rng)
+    context = min(len(prompts[0]) + tokens // 2, pair.target.max_length - max(POSITIONS), pair.draft.max_length - DRAFTS)
+    by_model = all(way.drafter is None for way in ways.values())
+    groups = (_with_costs(*group, pair, warp, context, rng, by_model) for group in runs)
+    groups = _until_stopped(groups, repeats * len(prompts), progress)
     cpu_share = (time.process_time() - began[1]) / (time.perf_counter() - began[0])
-    drafted = [round for runs, _ in groups for run in runs.values() for round in run.trace.rounds]
+    described |= {"threads": threads, "cpu_share": round(min(1.0, cpu_share), 3)}
+    settings = {
+        "temperature": temperature, "tokens": tokens, "repeats": repeats, "prompts": len(prompts), "seed": seed,
+        "runs": len(groups), "runs_wanted": repeats * len(prompts), "context": context,
+        "cut_by_context": sum(group.plain.trace.finish == "context" for group in groups),
+        "target_parameters": pair.target.config.parameters, "draft_parameters": pair.draft.config.parameters,
+    }
+    return groups, {"machine": described, "settings": settings}
+
+
+def _with_costs(runs, plain, pair, warp, context, rng, by_model):
+    """The Group of these runs: the costs are timed right after them."""
+    costs = position_cost(pair.target, POSITIONS, repeats=TURNS, context=context, rng=rng)
+    c = draft_cost(pair.draft, pair.target, warp, repeats=TURNS, context=context, rng=rng) if by_model else None
+    return Group(runs, plain, {k: cost["median"] for k, cost in costs.items()}, c)
+
+
+def _verify_cost(groups):
+    """{k: median of t(k) / t(1) over the Groups}."""
+    return {k: float(np.median([group.seconds[k] / group.seconds[1] for group in groups])) for k in POSITIONS}
+
+
+def _summary(groups, by_model, rng):
+    """alpha, c, verify_cost and the rows of these Groups."""
+    drafted = [round for group in groups for run in group.runs.values() for round in run.trace.rounds]
     betas = [beta for round in drafted for beta in round.betas]
     alpha = float(np.mean(betas)) if betas and all(round.draft.is_chain for round in drafted) else None
-    verify_cost = {k: cost["median"] / costs[1]["median"] for k, cost in costs.items()}
-    return {
-        "alpha": alpha,
-        "c": c,
-        "verify_cost": verify_cost,
-        "machine": described | {"threads": threads, "cpu_share": round(min(1.0, cpu_share), 3)},
-        "settings": {
-            "temperature": temperature, "tokens": tokens, "repeats": repeats, "prompts": len(prompts), "seed": seed,
-            "runs": len(groups), "runs_wanted": repeats * len(prompts), "context": context,
-            "cut_by_context": sum(plain.trace.finish == "context" for _, plain in groups),
-            "target_parameters": pair.target.config.parameters, "draft_parameters": pair.draft.config.parameters,
-        },
-        "rows": [
-            make_row(gamma, [(runs[gamma], plain) for runs, plain in groups], alpha, c, verify_cost, rng) for gamma in gammas
-        ],
-    }
+    c = float(np.median([group.c for group in groups])) if by_model else head_cost(groups)
+    verify_cost = _verify_cost(groups)
+    rows = [
+        make_row(gamma, [(group.runs[gamma], group.plain) for group in groups], alpha, c, verify_cost, rng)
+        for gamma in groups[0].runs
+    ]
+    return {"alpha": alpha, "c": c, "verify_cost": verify_cost, "rows": rows}
 
 
 def _until_stopped(groups, total, progress):
@@ -264,30 +338,73 @@ def _until_stopped(groups, total, progress):
     return done
 
 
+def _measured(runs, rng):
+    """What both kinds of rows say of their runs, [(Run, plain Run next to it), ...]."""
+    pooled = Trace([round for run, _ in runs for round in run.trace.rounds], "length")
+    speedup, low, high = median_interval([plain.seconds_per_token / run.seconds_per_token for run, plain in runs], rng)
+    if len(runs) == 1:
+        low = high = None
+    return {
+        "tokens_per_pass": sum(run.tokens for run, _ in runs) / sum(run.passes for run, _ in runs),
+        "acceptance_by_position": list(pooled.acceptance_by_position),
+        "speedup": speedup,
+        "speedup_low": low,
+        "speedup_high": high,
+    }
+
+
+def compared_row(name, way, runs, rng):
+    """The figures of one Way from its runs, [(Run, plain Run next to it), ...].
+
+    tokens_per_pass, speedup and its interval: as in `make_row`. nodes_per_pass: drafted tokens that the target verified.
+    steps: {"draft", "target", "rule"}: what a pass spends on each, in passes of the plain run next to it, medians.
+    speedup_free: what it would be if the target took no longer than in a plain pass, however many positions it verifies.
+    beta_by_step: mean sum of min(p, q) at the j-th drafted token of a chain, where it was reached; none for a tree.
+    """
+    drafted = [round for run, _ in runs for round in run.trace.rounds]
+    plain_pass = [plain.seconds / plain.passes for _, plain in runs]
+    phases = ("draft", "target", "rule")
+    steps = {
+        phase: float(np.median([run.phases[phase] / run.passes / unit for (run, _), unit in zip(runs, plain_pass)]))
+        for phase in phases
+    }
+    plain_target = float(np.median([plain.phases["target"] / plain.seconds for _, plain in runs]))
+    measured = _measured(runs, rng)
+    return {
+        "name": name,
+        "gamma": way.gamma,
+        **measured,
+        "nodes_per_pass": sum(len(round.draft) for round in drafted) / len(drafted),
+        "steps": steps,
+        "speedup_free": measured["tokens_per_pass"] / (steps["draft"] + plain_target + steps["rule"]),
+        "beta_by_step": _mean_by_step([round.betas for round in drafted]),
+    }
+
+
+def _mean_by_step(rows):
+    longest = max(map(len, rows), default=0)
+    return [float(np.mean([row[step] for row in rows if len(row) > step])) for step in range(longest)]
+
+
 def make_row(gamma, runs, alpha, c, verify_cost, rng):
     """The figures of one gamma from its runs, [(Run, plain Run next to it), ...].
 
     tokens_per_pass is counted over the timed passes. speedup is the median of seconds per token, plain over
-    speculative, with speedup_low and speedup_high, its 95 % bootstrap interval. predicted_flat takes gamma + 1
+    speculative, with speedup_low and speedup_high, its 95 % bootstrap interval (None for a single run). predicted_flat takes gamma + 1
     positions to cost what one does, predicted_measured takes what was measured.
     speedup = predicted_measured * token_part * cost_part: token_part is what the formula for the tokens is off,
     cost_part what a pass timed by its parts is off. All of these are None where alpha is, for gamma > 0.
     seconds_per_pass: medians of the three phases.
     """
-    tokens_per_pass = sum(run.tokens for run, _ in runs) / sum(run.passes for run, _ in runs)
-    speedup, low, high = median_interval([plain.seconds_per_token / run.seconds_per_token for run, plain in runs], rng)
+    measured = _measured(runs, rng)
+    tokens_per_pass, speedup = measured["tokens_per_pass"], measured["speedup"]
     known = alpha is not None or not gamma
     formula = theory.expected_tokens(alpha, gamma) if gamma and known else 1.0 if known else None
     cost = gamma * (c or 0.0) + verify_cost[gamma + 1] if known else None
-    pooled = Trace([round for run, _ in runs for round in run.trace.rounds], "length")
     return {
         "gamma": gamma,
-        "tokens_per_pass": tokens_per_pass,
+        **measured,
         "tokens_formula": formula,
-        "acceptance_by_position": list(pooled.acceptance_by_position),
-        "speedup": speedup,
-        "speedup_low": low,
-        "speedup_high": high,
         "predicted_flat": None if not known else theory.speedup(alpha, gamma, c) if gamma else 1.0,
         "predicted_measured": formula / cost if known else None,
         "token_part": tokens_per_pass / formula if known else None,

@@ -64,10 +64,14 @@ def _check_alike(target_folder, draft_folder):
 
 
 def _folder(argument, given, embedded):
+    if given == "":
+        raise ValueError(f"{argument}: empty, expected a folder or a name on the hub")
     try:
         # Resolved, so that a checksum file one folder up is found from "." and through links too.
         folder = embedded if given is None else Path(given).resolve()
         found = folder.is_dir()
+        if folder.is_file():
+            raise ValueError("it is a file")
     except (TypeError, OSError, ValueError) as error:
         raise ValueError(f"{argument}: {given!r} is no folder ({error})") from None
     try:

@@ -88,16 +88,20 @@ def measured_speedup(record):
     rows = record["rows"]
     gammas = [row["gamma"] for row in rows]
     figure, axes = _axes(xlabel="drafted tokens γ", ylabel="speed-up over plain decode")
-    middle = np.array([row["speedup"] for row in rows])
-    spread = [middle - [row["speedup_low"] for row in rows], [row["speedup_high"] for row in rows] - middle]
-    axes.errorbar(gammas, middle, spread, fmt="o", color=BLUE, capsize=4, label="measured, 95 % interval")
+    _with_intervals(axes, rows, "o", BLUE, "measured, 95 % interval")
     axes.plot(gammas, [row["predicted_flat"] for row in rows], "--", color=GREY, label="formula, flat verify cost")
     axes.plot(gammas, [row["predicted_measured"] for row in rows], "-", color=ORANGE, label="formula, measured verify cost")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _with_intervals(axes, rows, style, colour, label):
+    gammas, middle = [row["gamma"] for row in rows], np.array([row["speedup"] for row in rows])
+    spread = [middle - [row["speedup_low"] for row in rows], [row["speedup_high"] for row in rows] - middle]
+    axes.errorbar(gammas, middle, spread, fmt=style, color=colour, markersize=5, capsize=4, label=label)
     axes.axhline(1, color=INK, linewidth=0.8)
     axes.set_xticks(gammas)
     axes.set_ylim(0)
-    axes.legend(frameon=False)
-    return figure
 
 
 def position_costs(curves):
@@ -122,14 +126,8 @@ def measured_at_temperatures(records):
     """Measured speed-up over gamma with its interval, one line for each record of `measure`."""
     figure, axes = _axes(xlabel="drafted tokens γ", ylabel="speed-up over plain decode")
     for record, colour, style in zip(records, (BLUE, GREEN, ORANGE), ("o-", "s-.", "^--")):
-        rows = record["rows"]
-        gammas, middle = [row["gamma"] for row in rows], np.array([row["speedup"] for row in rows])
-        spread = [middle - [row["speedup_low"] for row in rows], [row["speedup_high"] for row in rows] - middle]
         label = f"temperature {record['settings']['temperature']:g}, α = {record['alpha']:.2f}"
-        axes.errorbar(gammas, middle, spread, fmt=style, color=colour, markersize=4, capsize=3, label=label)
-    axes.axhline(1, color=INK, linewidth=0.8)
-    axes.set_xticks(gammas)
-    axes.set_ylim(0)
+        _with_intervals(axes, record["rows"], style, colour, label)
     axes.legend(frameon=False)
     return figure
 
@@ -137,7 +135,7 @@ def measured_at_temperatures(records):
 def measured_roofline(record):
     """Measured seconds of passes over k positions and the roofline's, bare and with its overhead, one panel a model.
 
-    record: as tools/roofline_record.py writes it. The points are the fastest of all rounds, bars reach to the median.
+    record: as tools/records.py writes it. The points are the fastest of all rounds, bars reach to the median.
     """
     card = roofline.Hardware(record["peak_flop_per_s"], record["bandwidth_bytes_per_s"], 1e12)
     figure = Picture(figsize=(7.6, 3.2), dpi=DPI, layout="constrained", facecolor="white")

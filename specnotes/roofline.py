@@ -11,11 +11,13 @@ from numbers import Integral, Real
 
 from specnotes import theory
 
+LARGEST = 1e18  # what no count here reaches, and floats can still tell apart from infinity when multiplied
 
 def _number(name, value, least, integer=True):
     kind = Integral if integer else Real
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < inf:
-        raise ValueError(f"{name}: {value!r}, expected {'an integer' if integer else 'a finite number'} >= {least}")
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= LARGEST:
+        kind = "an integer" if integer else "a number"
+        raise ValueError(f"{name}: {value!r}, expected {kind} in {least}..{LARGEST:.0e}")
     return value
 
 

@@ -67,13 +67,15 @@ class Server:
 def expected_passes(law, tokens):
     """How many passes a request of so many tokens takes on average; what the last pass emits too much is dropped.
 
-    law: probability of emitting 1, 2, ... tokens in a pass. Raises ValueError for tokens not an integer >= 1.
+    law: probability of emitting 1, 2, ... tokens in a pass. Raises ValueError for tokens not an integer >= 1, or
+    a law that is no distribution.
     Source: passes(n) = 1 + sum over j of law(j) passes(n - j): the first pass, and what it leaves to do.
 
     >>> expected_passes([0.5, 0.5], 2)
     1.5
     """
-    passes = [0.0]
+    law, passes = list(law), [0.0]
+    _check(all(share >= 0 for share in law) and abs(sum(law) - 1) < 1e-6, "law", law, "probabilities that sum to 1")
     for n in range(1, _count("tokens", tokens) + 1):
         passes.append(1 + sum(share * passes[n - j] for j, share in enumerate(law, start=1) if j < n))
     return passes[-1]
@@ -122,7 +124,10 @@ def arrivals(rate_per_s, requests, rng):
     """
     positive = isinstance(rate_per_s, (int, float, np.number)) and not isinstance(rate_per_s, bool)
     _check(positive and 0 < rate_per_s < np.inf, "rate_per_s", rate_per_s, "a finite number > 0")
-    return np.cumsum(rng.exponential(1 / rate_per_s, size=_count("requests", requests)))
+    with np.errstate(over="ignore"):
+        times = np.cumsum(rng.exponential(1 / rate_per_s, size=_count("requests", requests)))
+    _check(np.isfinite(times).all(), "rate_per_s", rate_per_s, "a rate at which all requests come in finite time")
+    return times
 
 
 def serve(server, times, tokens, rng):
@@ -138,8 +143,9 @@ def serve(server, times, tokens, rng):
     times, tokens = np.asarray(times, dtype=np.float64), _count("tokens", tokens)
     ordered = times.ndim == 1 and times.size and np.isfinite(times).all() and (np.diff(times) >= 0).all()
     _check(ordered, "times", times, "increasing finite numbers")
+    times = times - times[0]  # the clock starts with the first arrival, so that no late one swallows the steps
     started, finished, steps = _run(server, times, tokens, rng)
-    span, busy = finished.max() - times[0], sum(seconds for _, seconds in steps)
+    span, busy = finished.max(), sum(seconds for _, seconds in steps)
     return Served(
         tokens_per_s=len(times) * tokens / span,
         seconds_per_token=float(np.mean(finished - started)) / tokens,

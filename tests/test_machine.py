@@ -148,6 +148,7 @@ def test_a_machine_faster_than_its_constants_has_a_negative_overhead():
         (lambda model: machine.bandwidth_bytes_per_s(1, repeats=0), "repeats: 0, expected an integer >= 1"),
         (lambda model: machine.peak_flop_per_s(2.5), "size: 2.5, expected an integer >= 1"),
         (lambda model: machine.fit_overhead(CARD, SHAPE, {1: 1.0}, 0), "seconds: 1 measured, expected two or more"),
+        (lambda model: machine.fit_overhead(CARD, SHAPE, {1: 1.0, 2: float("nan")}, 0), "seconds: nan for k = 2"),
     ],
 )
 def test_nonsense_is_refused_by_name(call, message, clock):
@@ -170,7 +171,7 @@ RECORD = json.loads((ROOT / "book" / "data" / "roofline.json").read_text(encodin
 
 
 def recorder():
-    spec = importlib.util.spec_from_file_location("roofline_record", ROOT / "tools" / "roofline_record.py")
+    spec = importlib.util.spec_from_file_location("records", ROOT / "tools" / "records.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     return tool

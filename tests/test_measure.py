@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 
 from specnotes import measure, theory
-from specnotes.__main__ import _table
+from specnotes.__main__ import _compared_table, _table
 from specnotes.drafters import MedusaDrafter
-from specnotes.heads import MedusaHeads
-from specnotes.pair import Pair
 from specnotes.gpt2 import GPT2, Config
+from specnotes.heads import EagleHead, MedusaHeads
+from specnotes.pair import Pair
+from specnotes.records import Draft, Round, Verdict
 from specnotes.rules import sampler_match_rule, token_rule
+from specnotes.trace import Trace
+from specnotes.tree import from_branching
 from tests.test_plots import byte_tokenizer
 
 
@@ -74,13 +77,13 @@ def softmax(logits):
 
 
 def test_the_same_seed_gives_the_same_tokens():
-    one, two = (measure.timed_run(tiny_pair(), [1, 2], 2, softmax, 15, np.random.default_rng(4)) for _ in range(2))
+    one, two = (measure.timed_run(tiny_pair(), [1, 2], measure.Way(2), softmax, 15, np.random.default_rng(4)) for _ in range(2))
     assert one.trace.tokens == two.trace.tokens and len(one.trace.tokens) == 15
 
 
 @pytest.mark.parametrize("gamma", [0, 2])
 def test_the_first_pass_is_in_the_trace_and_in_no_count(gamma):
-    run = measure.timed_run(tiny_pair(), [1, 2], gamma, softmax, 15, np.random.default_rng(4))
+    run = measure.timed_run(tiny_pair(), [1, 2], measure.Way(gamma), softmax, 15, np.random.default_rng(4))
     first, *later = run.trace.rounds
     assert run.passes == len(later) and run.tokens == sum(len(round.tokens) for round in later)
     assert sum(run.phases.values()) == pytest.approx(run.seconds)
@@ -90,12 +93,13 @@ def test_the_first_pass_is_in_the_trace_and_in_no_count(gamma):
 def test_the_runs_of_a_group_are_each_gamma_once_and_plain_in_an_order_that_changes(monkeypatch):
     orders, order = [], []
 
-    def run(pair, prompt, gamma, *rest):
-        order.append(gamma)
-        return gamma
+    def run(pair, prompt, way, *rest):
+        order.append(way.gamma)
+        return way.gamma
 
     monkeypatch.setattr(measure, "timed_run", run)
-    for runs, plain in measure.paired_runs(None, [[1], [2]], [0, 2, 5], None, 9, 3, np.random.default_rng(0)):
+    ways = {gamma: measure.Way(gamma) for gamma in (0, 2, 5)}
+    for runs, plain in measure.paired_runs(None, [[1], [2]], ways, None, 9, 3, np.random.default_rng(0)):
         assert runs == {0: 0, 2: 2, 5: 5} and plain == 0
         orders.append(tuple(order[-4:]))
     assert len(orders) == 6 and all(sorted(found) == [0, 0, 2, 5] for found in orders) and len(set(orders)) > 2
@@ -116,6 +120,36 @@ def test_ctrl_c_leaves_the_finished_runs_reported(monkeypatch):
     assert record["settings"]["runs"] == 2 and record["settings"]["runs_wanted"] == len(measure.PROMPTS)
     counted = sum(runs[2].tokens for runs, _ in calls) / sum(runs[2].passes for runs, _ in calls)
     assert record["rows"][1]["tokens_per_pass"] == counted
+
+
+def test_a_single_run_has_no_interval(monkeypatch):
+    real = measure.paired_runs
+
+    def interrupted(*args):
+        yield next(real(*args))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "paired_runs", interrupted)
+    rows = measure.measure(tiny_pair(), gammas=(0, 2), tokens=12, repeats=1)["rows"]
+    assert all(row["speedup_low"] is row["speedup_high"] is None and row["speedup"] > 0 for row in rows)
+
+
+def test_curve_and_c_are_medians_of_what_was_timed_beside_each_group(monkeypatch):
+    beside = iter([{"seconds": (1.0, 1.5), "c": 0.1}, {"seconds": (2.0, 4.0), "c": 0.2}, {"seconds": (1.0, 1.7), "c": 0.4}] * 2)
+    costs = []
+
+    def position_cost(model, positions, **options):
+        costs.append(next(beside))
+        first, others = costs[-1]["seconds"]
+        return {k: {"median": first if k == 1 else others} for k in positions}
+
+    monkeypatch.setattr(measure, "position_cost", position_cost)
+    monkeypatch.setattr(measure, "draft_cost", lambda *args, **options: costs[-1]["c"])
+    found = measure.measure(tiny_pair(), gammas=(0, 1), tokens=12, repeats=1)
+    assert len(costs) == len(measure.PROMPTS) == 6
+    # by group t(k)/t(1) is 1.5, 2, 1.7 twice over
+    assert found["verify_cost"] == {1: 1.0} | {k: pytest.approx(1.7) for k in range(2, 10)}
+    assert found["c"] == pytest.approx(0.2)
 
 
 def test_ctrl_c_before_the_first_group_is_done_reports_nothing(monkeypatch):
@@ -173,7 +207,47 @@ def test_heads_are_measured_by_the_same_table_and_a_tree_without_predictions():
 
 def test_the_cost_of_heads_is_their_time_per_level_beside_a_target_step():
     run = lambda passes, draft: measure.Run(1.0, 9, passes, {"draft": draft, "target": 0.5, "rule": 0.1}, None)
-    groups = [({0: run(9, 0.0), 2: run(5, 1.0), 4: run(4, 3.2)}, run(9, 0.0)), ({0: run(9, 0.0), 2: run(5, 3.0)}, run(9, 0.0))]
-    # per level and pass: 0.1, 0.2 and 0.3 seconds
-    assert measure.head_cost(groups, 2.0) == pytest.approx(0.1)
-    assert measure.head_cost([({0: run(9, 0.0)}, run(9, 0.0))], 2.0) is None
+    beside = lambda *runs: measure.Group(dict(zip((0, 2, 4), runs)), run(9, 0.0), {1: 2.0}, None)
+    groups = [beside(run(9, 0.0), run(5, 1.0), run(4, 3.2)), beside(run(9, 0.0), run(5, 3.0))]
+    # per level and pass: 0.1, 0.2 and 0.3 seconds, beside a target step of 2
+    assert measure.head_cost(groups) == pytest.approx(0.1)
+    assert measure.head_cost([beside(run(9, 0.0))]) is None
+
+
+def test_a_compared_row_by_hand():
+    first, second = Draft.chain([1, 2]), Draft((1, 2, 3), (-1, -1, 0))
+    verdict = Verdict((0,), 5, "recovered", (1,))
+    rounds = [
+        Round(first, verdict, verdict.tokens, verdict.kinds, (0.5, 0.25)), Round(second, verdict, verdict.tokens, verdict.kinds),
+        Round(first, verdict, verdict.tokens, verdict.kinds, (1.0,)),
+    ]
+    drafted = measure.Run(8.0, 4, 2, {"draft": 2.0, "target": 5.0, "rule": 1.0}, Trace(rounds, "length"))
+    plain = measure.Run(10.0, 5, 5, {"draft": 0.0, "target": 9.0, "rule": 1.0}, None)
+    row = measure.compared_row("heads", measure.Way(2), [(drafted, plain)], np.random.default_rng(0))
+    # a plain pass takes 2 seconds; a drafted one 1 for its draft, 2.5 for the target and 0.5 for the rule
+    assert row["steps"] == {"draft": 0.5, "target": 1.25, "rule": 0.25}
+    assert row["speedup"] == 1.0 and row["speedup_low"] is None and row["tokens_per_pass"] == 2
+    assert row["speedup_free"] == pytest.approx(2 / (0.5 + 0.9 + 0.25))
+    assert row["nodes_per_pass"] == pytest.approx(7 / 3)
+    assert row["beta_by_step"] == [0.75, 0.25]
+
+
+def eagle_head(target):
+    config = target.config
+    return EagleHead.random(Config(config.vocab_size, config.max_length, config.width, 1, 2, tied=False), seed=3)
+
+
+def test_the_usual_ways_are_compared_on_the_same_prompts():
+    pair, medusa = tiny_pair(), tiny_heads()
+    medusa = MedusaHeads([*medusa.blocks, medusa.blocks[0]], [*medusa.tables, medusa.tables[0]])
+    medusa.trees = {8: from_branching((2, 1, 1, 1)), 32: from_branching((8, 1, 1, 1))}
+    ways = measure.usual_ways(medusa, eagle_head(pair.target))
+    found = measure.compare(pair, ways, tokens=40, repeats=1)
+    assert json.loads(json.dumps(found)).keys() == {"verify_cost", "rows", "machine", "settings"}
+    nodes = {row["name"]: row["nodes_per_pass"] for row in found["rows"]}
+    assert list(nodes) == list(ways)
+    assert 20 < nodes["EAGLE, tree of 32"] <= 32 and 20 < nodes["Medusa, tree of 32"] <= 32  # fewer near the end
+    assert 2 < nodes["draft model, chain of 3"] <= 3 and 3 < nodes["EAGLE, chain of 4"] <= 4
+    assert all((row["beta_by_step"] == []) == ("tree" in row["name"]) for row in found["rows"])
+    table = _compared_table(found)
+    assert all(name in table for name in ways) and "if positions" in table

@@ -496,3 +496,11 @@ def test_different_vocabularies_are_refused_before_any_weight_is_read(folder, tm
         (path / "model.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match="draft: its vocabulary"):
         load_pair(folder, other)
+
+
+def test_an_empty_name_and_a_file_are_no_folders(tmp_path):
+    (tmp_path / "README.md").write_text("not a model")
+    with pytest.raises(ValueError, match="draft: empty, expected a folder"):
+        load_pair(draft="")
+    with pytest.raises(ValueError, match="draft: .*README.md.* is no folder .it is a file"):
+        load_pair(draft=tmp_path / "README.md")

@@ -229,3 +229,8 @@ def test_numpy_integers_are_integers():
 def test_nonsense_is_refused_by_name(call, name):
     with pytest.raises(ValueError, match=f"^{name}"):
         call()
+
+
+def test_a_number_no_float_can_hold_is_refused_like_any_other():
+    with pytest.raises(ValueError, match="batch: 1000"):
+        roofline.step("A100-80GB-SXM", "7B", 1, 10**400, 0)

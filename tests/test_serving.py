@@ -175,3 +175,20 @@ def test_gaps_between_arrivals_have_the_mean_of_their_rate_within_four_standard_
 def test_nonsense_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         call()
+
+
+def test_a_first_arrival_however_late_is_when_the_clock_starts():
+    server = Server("A100-80GB-SXM", "7B")
+    early, late = (serve(server, [start, start], 10, np.random.default_rng(0)) for start in (0.0, 1e20))
+    assert late == early
+
+
+@pytest.mark.parametrize("law", [[], [0.5, 0.1], [np.nan, 1.0], [1.5, -0.5]])
+def test_passes_are_counted_under_a_law_only(law):
+    with pytest.raises(ValueError, match="law: .* expected probabilities that sum to 1"):
+        expected_passes(law, 3)
+
+
+def test_a_rate_so_low_that_nobody_ever_comes_is_refused():
+    with pytest.raises(ValueError, match="rate_per_s: 1e-320"):
+        arrivals(1e-320, 3, np.random.default_rng(0))

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from specnotes.train import corpus, export, stages, tokens
-from specnotes.train.loop import Recipe
+from specnotes.train.loop import Recipe, add_run_options, say
 from specnotes.train.model import GPT2, Shape
 
 VOCABULARY = 512
@@ -59,19 +59,11 @@ def main(argv=None):
 
 def parse(argv):
     parser = argparse.ArgumentParser(prog="python -m specnotes.train", description=__doc__)
-    parser.add_argument("--out", required=True, help="folder for checkpoints and the finished pair")
-    parser.add_argument("--corpus", help="folder that holds (or is to hold) the corpus archive; default: --out")
+    add_run_options(parser, "pair")
     parser.add_argument("--target-steps", type=int, default=TARGET_STEPS, help=f"default {TARGET_STEPS}, as shipped")
     parser.add_argument("--draft-steps", type=int, default=DRAFT_STEPS, help=f"default {DRAFT_STEPS}, as shipped")
     parser.add_argument("--minutes", type=float, help="size the run to about this long, in place of the two above")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--no-compile", action="store_true", help="skip torch.compile (needs no C++ compiler; slower)")
     return parser.parse_args(argv)
-
-
-def say(line):
-    print(line, flush=True)
 
 
 def planned_steps(args, stream, out):

@@ -45,7 +45,13 @@ def write_model(model, folder, end_id):
     """config.json and model.safetensors (float16, tied head left out) in `folder`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "config.json", json.dumps(config_of(model.shape, end_id), indent=2) + "\n")
+    write_text(folder / "config.json", json.dumps(config_of(model.shape, end_id), indent=2) + "\n")
+    write_weights(model, folder)
+
+
+def write_weights(model, folder):
+    """model.safetensors (float16) in `folder`: the old file or the whole new one."""
+    folder = Path(folder)
     weights = {name: weight.half().contiguous() for name, weight in model.state_dict().items()}
     fresh = folder / "model.new"
     save_file(weights, fresh, metadata={"format": "pt"})
@@ -62,8 +68,8 @@ def write_tokenizer(tokenizer, folder, context):
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
     }
-    _write(Path(folder) / "tokenizer.json", tokenizer.to_str() + "\n")
-    _write(Path(folder) / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
+    write_text(Path(folder) / "tokenizer.json", tokenizer.to_str() + "\n")
+    write_text(Path(folder) / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
 
 
 def write_checksums(folder):
@@ -74,15 +80,15 @@ def write_checksums(folder):
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != "SHA256SUMS"
     ]
-    _write(folder / "SHA256SUMS", "".join(lines))
+    write_text(folder / "SHA256SUMS", "".join(lines))
 
 
 def write_report(report, folder):
     """training.json: data, recipe, seeds, steps, losses, alpha; what a model card needs."""
-    _write(Path(folder) / "training.json", json.dumps(report, indent=1) + "\n")
+    write_text(Path(folder) / "training.json", json.dumps(report, indent=1) + "\n")
 
 
-def _write(path, text):
+def write_text(path, text):
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)

@@ -1,8 +1,8 @@
 """`python -m specnotes.train.heads`: Medusa heads and an EAGLE head for a finished target; run it again to resume.
 
 The target is frozen. Both learn from its hidden states after the last LayerNorm, on three kinds of text in equal
-parts: the corpus, text the target drew at temperature 1, and text it wrote all but greedily. The last windows of the
-two that it wrote itself are held out.
+parts: the corpus, text the target drew at temperature 1, and text it wrote all but greedily. What is reported is
+measured on text of the last two kinds that it wrote after prompts from the held-out works.
 """
 
 import argparse
@@ -10,14 +10,14 @@ import hashlib
 import json
 from copy import deepcopy
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from specnotes.checkpoint import read_model, read_tokenizer
 from specnotes.decode import generate
@@ -28,7 +28,7 @@ from specnotes.measure import MORE_PROMPTS, PROMPTS
 from specnotes.rules import greedy_rule, token_rule
 from specnotes.train import corpus, export, stages, tokens
 from specnotes.train.head_models import Eagle, Medusa, eagle_loss, features_of, medusa_loss, overlaps
-from specnotes.train.loop import Recipe, train
+from specnotes.train.loop import Recipe, add_run_options, say, train
 from specnotes.train.model import GPT2, Shape
 from specnotes.tree import best_tree, expected_tokens
 
@@ -37,10 +37,10 @@ HEADS, RANKS, TREE_NODES = 4, 16, (4, 8, 16, 32)
 AHEAD, LATER, FEATURE_WEIGHT, OVERLAP_WEIGHT = 4, 0.9, 0.2, 2.0
 SECOND_PART = 0.5  # of the steps of EAGLE: there it learns from its own guesses too, and from the chance of rejection
 TRAINED_AHEAD = 3
-CORPUS_TOKENS, SAMPLED_TOKENS, COLD_TOKENS, COLD = 131_072, 262_144, 131_072, 1e-3
+CORPUS_TOKENS, SAMPLED_TOKENS, COLD_TOKENS, COLD = 917_504, 917_504, 262_144, 1e-3
 HELD_WINDOWS = 32
-MEDUSA_STEPS, MEDUSA_ROWS, MEDUSA_RATE = 300, 9, 2e-3
-EAGLE_STEPS, EAGLE_ROWS, EAGLE_RATE = 500, 6, 3e-3
+MEDUSA_STEPS, MEDUSA_ROWS, MEDUSA_RATE = 800, 9, 2e-3
+EAGLE_STEPS, EAGLE_ROWS, EAGLE_RATE = 5000, 6, 3e-3
 KINDS = ("medusa", "eagle", "medusa-tied", "eagle-unshifted")  # the last two only to compare
 
 
@@ -51,9 +51,11 @@ def main(argv=None):
     out.mkdir(parents=True, exist_ok=True)
     target, tokenizer = read_target(args.target)
     works = corpus.read_works(corpus.fetch(args.corpus or out))
-    stream = tokens.encode(tokenizer, corpus.split(works)[0])
+    texts, held_texts = corpus.split(works)
+    stream = tokens.encode(tokenizer, texts)
     plan = planned(args, out)
-    texts = write_texts(target, stream, plan, out)
+    held_out = tokens.encode(tokenizer, held_texts)
+    texts = write_texts(target, {"": stream, "held-": held_out}, plan, out)
     data = {name: (ids, feature_rows(target, ids, out / f"{name}-features.npy")) for name, ids in texts.items()}
     report = {"data": data_report(texts, works), "target": target_report(target, args.target, data)}
     models = {}
@@ -68,21 +70,13 @@ def main(argv=None):
 def parse(argv):
     parser = argparse.ArgumentParser(prog="python -m specnotes.train.heads", description=__doc__)
     parser.add_argument("--target", default=str(ASSETS / "target"), help="its folder; default: the embedded target")
-    parser.add_argument("--out", required=True, help="folder for checkpoints and the finished heads")
-    parser.add_argument("--corpus", help="folder that holds (or is to hold) the corpus archive; default: --out")
+    add_run_options(parser, "heads")
     parser.add_argument("--medusa-steps", type=int, default=MEDUSA_STEPS, help=f"default {MEDUSA_STEPS}, as shipped")
     parser.add_argument("--eagle-steps", type=int, default=EAGLE_STEPS, help=f"default {EAGLE_STEPS}, as shipped")
     parser.add_argument("--corpus-tokens", type=int, default=CORPUS_TOKENS, help=f"read; default {CORPUS_TOKENS}")
     parser.add_argument("--sampled-tokens", type=int, default=SAMPLED_TOKENS, help=f"drawn; default {SAMPLED_TOKENS}")
     parser.add_argument("--cold-tokens", type=int, default=COLD_TOKENS, help=f"all but greedy; default {COLD_TOKENS}")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--no-compile", action="store_true", help="skip torch.compile (needs no C++ compiler; slower)")
     return parser.parse_args(argv)
-
-
-def say(line):
-    print(line, flush=True)
 
 
 def planned(args, out):
@@ -110,16 +104,19 @@ def read_target(folder):
     return model.eval().requires_grad_(False), Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
-def write_texts(target, stream, plan, out):
-    """{name: ids [windows, context]}: windows of the corpus, and text the target wrote after prompts from it."""
+def write_texts(target, streams, plan, out):
+    """{name: ids [windows, context]}: windows of the corpus, and text the target wrote after prompts from it.
+
+    streams: {"": the training corpus, "held-": the held-out works}; text after the latter is only measured on.
+    """
     context = target.shape.context
-    found = {"corpus": tokens.windows(stream, context)[: plan["corpus_tokens"] // context, :-1]}
+    found = {"corpus": tokens.windows(streams[""], context)[: plan["corpus_tokens"] // context, :-1]}
     for name, model in {"cold": cooled(target, COLD), "sampled": target}.items():
-        (out / name).mkdir(exist_ok=True)
-        count = plan[f"{name}_tokens"]
-        ids = stages.sampled_stream(model, stream, count, out / name, plan["seed"]).reshape(-1, context)
-        ids = ids[: count // context]
-        found |= {name: ids[:-HELD_WINDOWS], f"held-{name}": ids[-HELD_WINDOWS:]}
+        for part, stream in streams.items():
+            folder, count = out / (part + name), HELD_WINDOWS * context if part else plan[f"{name}_tokens"]
+            folder.mkdir(exist_ok=True)
+            ids = stages.sampled_stream(model, stream, count, folder, plan["seed"])
+            found[part + name] = ids.reshape(-1, context)[: count // context]
     return found
 
 
@@ -131,18 +128,9 @@ def cooled(target, temperature):
     return copy
 
 
-@torch.no_grad()
-def feature_rows(target, ids, path, rows=8):
-    """Features [windows, n, d] of ids [windows, n], float16 in a file that stays on disk."""
-    if not path.exists():
-        fresh = path.with_suffix(".new")
-        found = np.lib.format.open_memmap(fresh, "w+", np.float16, (*ids.shape, target.shape.width))
-        for begin in tqdm(range(0, len(ids), rows), desc=path.stem, disable=None):
-            part = torch.from_numpy(ids[begin : begin + rows])
-            found[begin : begin + rows] = features_of(target, part).half().numpy()
-        found.flush()
-        fresh.replace(path)
-    return np.load(path, mmap_mode="r")
+def feature_rows(target, ids, path):
+    """The target's features [windows, n, d] of ids [windows, n], see `stages.rows_on_disk`."""
+    return stages.rows_on_disk(partial(features_of, target), ids, path)
 
 
 def train_head(kind, target, data, plan, out, compiled=True):
@@ -276,11 +264,8 @@ def write_heads(folder, target, models, report):
     for kind, settings in configs.items():
         (folder / kind).mkdir(parents=True, exist_ok=True)
         config = {"model_type": f"specnotes-{kind}", **settings, "target_sha256": report["target"]["sha256"]}
-        export._write(folder / kind / "config.json", json.dumps(config) + "\n")
-        weights = {name: weight.half().contiguous() for name, weight in models[kind].state_dict().items()}
-        fresh = folder / kind / "model.new"
-        save_file(weights, fresh, metadata={"format": "pt"})
-        fresh.replace(folder / kind / "model.safetensors")
+        export.write_text(folder / kind / "config.json", json.dumps(config) + "\n")
+        export.write_weights(models[kind], folder / kind)
     (folder / "SHA256SUMS").unlink(missing_ok=True)  # those of an earlier call would not fit
     report["decoded"] = decoded(target, folder)
     export.write_report(report, folder)

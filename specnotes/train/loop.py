@@ -34,6 +34,20 @@ class Recipe:
         return self.peak_rate * (self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * done)) / 2)
 
 
+def add_run_options(parser, made):
+    """The options every training has: where it works, its seed, its threads, whether it compiles."""
+    parser.add_argument("--out", required=True, help=f"folder for checkpoints and the finished {made}")
+    parser.add_argument("--corpus", help="folder that holds (or is to hold) the corpus archive; default: --out")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-compile", action="store_true", help="skip torch.compile (needs no C++ compiler; slower)")
+
+
+def say(line):
+    """Print a line at once, so that a log shows where the training is."""
+    print(line, flush=True)
+
+
 def optimizers_for(model, recipe):
     """Muon for the matrices of the layers, AdamW for embeddings, biases and LayerNorms (undecayed where 1-D).
 
@@ -60,7 +74,7 @@ def save(state, path):
     os.replace(fresh, path)
 
 
-def train(model, loss_at, recipe, checkpoint, evaluate, *, every=250, save_seconds=60.0, say=print, stop_at=None):
+def train(model, loss_at, recipe, checkpoint, evaluate, *, every=250, save_seconds=60.0, say=say, stop_at=None):
     """Train `model` in place; return (history [{step, loss, ...}, ...], seconds).
 
     loss_at(step) is the loss of that step's batch, a function of the step and the weights alone, so a

@@ -88,31 +88,38 @@ def sampled_stream(target, stream, tokens, out, seed):
         starts = rng.integers(len(stream) - SAMPLED_PROMPT, size=SAMPLED_ROWS)
         prompts = torch.from_numpy(stream[starts[:, None] + np.arange(SAMPLED_PROMPT)])
         parts.append(sample(quick, prompts, context, generator).numpy().ravel())
-    _save_rows(path, np.concatenate(parts))
+    fresh = path.with_suffix(".new.npy")
+    np.save(fresh, np.concatenate(parts))
+    fresh.replace(path)
     return np.load(path)
 
 
-@torch.no_grad()
 def target_rows(target, ids, path, rows=8):
-    """The target's log-probabilities [windows, n, V] for ids [windows, n], float16 in a file that stays on disk.
+    """The target's log-probabilities [windows, n, V] for ids [windows, n], see `rows_on_disk`."""
+    return rows_on_disk(lambda part: logits_of(target, part).log_softmax(-1), ids, path, rows)
 
-    Computed once: every pass of the draft over a window would ask for the same rows again.
+
+@torch.no_grad()
+def rows_on_disk(compute, ids, path, rows=8):
+    """compute(ids [rows, n]) -> [rows, n, width] for all ids [windows, n], float16 in a file that stays on disk.
+
+    Computed once: every pass over a window would ask for the same rows again.
     """
     path = Path(path)
     if not path.exists():
-        fresh = path.with_suffix(".new")
-        found = np.lib.format.open_memmap(fresh, "w+", np.float16, (*ids.shape, target.shape.vocab_size))
-        for begin in tqdm(range(0, len(ids), rows), desc=path.stem, disable=None):
-            part = torch.from_numpy(ids[begin : begin + rows])
-            found[begin : begin + rows] = logits_of(target, part).log_softmax(-1).half().numpy()
-        found.flush()
-        fresh.replace(path)
+        parts = tqdm(torch.from_numpy(ids).split(rows), desc=path.stem, disable=None)
+        _write_rows((compute(part).half().numpy() for part in parts), len(ids), path)
     return np.load(path, mmap_mode="r")
 
 
-def _save_rows(path, rows):
-    fresh = path.with_suffix(".new.npy")
-    np.save(fresh, rows)
+def _write_rows(parts, count, path):
+    fresh, found, begin = path.with_suffix(".new"), None, 0
+    for part in parts:
+        if found is None:
+            found = np.lib.format.open_memmap(fresh, "w+", np.float16, (count, *part.shape[1:]))
+        found[begin : begin + len(part)] = part
+        begin += len(part)
+    found.flush()
     fresh.replace(path)
 
 

@@ -1,5 +1,14 @@
-"""Write book/data/roofline.json: this machine on the roofline, for the chapter *Memory-bound decode*; about a minute.
+"""Write the records in book/data that chapters plot: `tools/records.py [NAME ...]`, all without a name.
 
+    roofline      roofline.json, for *Memory-bound decode*: this machine's constants, what k positions and a batch cost
+    T1            measured.json, for *Measuring decode*: what `python -m specnotes measure --json` finds at temperature 1
+    T0.7, T0      measured-T0.7.json, measured-T0.json: the same at other temperatures
+    plain         measured-plain.json: every product in one piece, as x @ W
+    large-draft   measured-large-draft.json: the target drafts for itself, at the price of a target step
+    drafters-T1, drafters-T0   drafters-T1.json, drafters-T0.json, for *Medusa and EAGLE*: all drafters on the same prompts
+
+Takes about twenty-five minutes. Make them on a quiet machine: each says what share of a core was ours.
+roofline.json has
     machine                 what it was measured on
     bandwidth_bytes_per_s   streaming, over an array larger than the caches; float32, one thread
     peak_flop_per_s         a product of two large square matrices; float32, one thread
@@ -18,7 +27,12 @@ import sys
 import time
 from pathlib import Path
 
-FILE = Path(__file__).resolve().parent.parent / "book" / "data" / "roofline.json"
+DATA = Path(__file__).resolve().parent.parent / "book" / "data"
+FILES = {
+    "roofline": "roofline.json", "T1": "measured.json", "T0.7": "measured-T0.7.json", "T0": "measured-T0.json",
+    "plain": "measured-plain.json", "large-draft": "measured-large-draft.json",
+    "drafters-T1": "drafters-T1.json", "drafters-T0": "drafters-T0.json",
+}
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 UNSET = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 CONTEXT, REPEATS = 128, 12
@@ -69,8 +83,8 @@ def record_of(model, shape, card, context=CONTEXT, repeats=REPEATS, positions=ra
     }
 
 
-def record():
-    """The whole record. cpu_share is the processor time we got over the time that passed."""
+def roofline():
+    """The record of this machine. cpu_share is the processor time we got over the time that passed."""
     from specnotes import machine, measure
 
     began = time.perf_counter(), time.process_time()
@@ -87,8 +101,51 @@ def record():
     }
 
 
+def measured(name):
+    """The record of `measure` called `name` in FILES."""
+    from specnotes.measure import measure
+    from specnotes.pair import Pair, load_pair
+
+    pair = load_pair()
+    if name == "plain":
+        pair.target.use_plain_products()
+    if name == "large-draft":
+        pair = Pair(pair.target, load_pair().target, pair.tokenizer)
+    temperature = float(name[1:]) if name.startswith("T") else 1.0
+    few = {"gammas": range(7), "repeats": 3} if name in ("plain", "large-draft") else {"repeats": 5}
+    return measure(pair, temperature=temperature, **few)
+
+
+def compared(name):
+    """The record of `compare` called `name` in FILES."""
+    from specnotes.heads import load_heads
+    from specnotes.measure import compare, usual_ways
+    from specnotes.pair import load_pair
+
+    ways = usual_ways(load_heads("medusa"), load_heads("eagle"))
+    return compare(load_pair(), ways, temperature=float(name.removeprefix("drafters-T")), repeats=5)
+
+
+def record(name):
+    """The record called `name` in FILES, measured now."""
+    if name == "roofline":
+        return roofline()
+    return compared(name) if name.startswith("drafters") else measured(name)
+
+
+def main(names):
+    unknown = set(names) - set(FILES)
+    if unknown:
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; expected some of {', '.join(FILES)}")
+    for name in names or FILES:
+        found = record(name)
+        fresh = DATA / f"{FILES[name]}.new"
+        fresh.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        fresh.replace(DATA / FILES[name])
+        print(f"Wrote {FILES[name]}: share of a core {found['machine']['cpu_share']:.0%}", flush=True)
+
+
 if __name__ == "__main__":
     if not in_a_plain_environment():
         restarted()
-    FILE.write_text(json.dumps(record(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"Wrote {FILE.relative_to(FILE.parents[2])}")
+    main(sys.argv[1:])
