@@ -268,16 +268,15 @@ def _unfold(best, forest, above):
         rank, size = rank + 1, size - first
 
 
-def greedy_tree(acceptance, nodes):
-    """Parents of a tree of `nodes` drafted nodes, grown by Medusa's greedy addition: always the likeliest new node.
+def growth(acceptance, nodes):
+    """Medusa's greedy addition: root paths by rank, the likeliest new node first; each beginning is itself a tree.
 
-    acceptance: as in `expected_tokens`. Optimal where acceptance never rises with rank, as that of a head's
-    first, second, third choice does not; `best_tree` needs no such order. Ties go to the shallower node, then
-    to the elder.
+    acceptance: as in `expected_tokens`. Where acceptance never rises with rank, as that of a head's first, second,
+    third choice does not, the first n paths are a best tree of n nodes. Ties go to the shallower node, then to the elder.
     Raises ValueError as `best_tree` does. Source: Cai et al. 2024 (Medusa), section 2.3.3.
 
-    >>> greedy_tree([0.5, 0.25], 3)
-    [-1, -1, 0]
+    >>> growth([0.5, 0.25], 3)
+    [(0,), (1,), (0, 0)]
     """
     given, chosen, value = _lookup(acceptance), [], {(): 1}
     for _ in range(_check_count("nodes", nodes, least=0)):
@@ -291,7 +290,16 @@ def greedy_tree(acceptance, nodes):
         new = min(children, key=lambda path: (-children[path], len(path), path))
         chosen.append(new)
         value[new] = children[new]
-    return from_paths(sorted(chosen, key=lambda path: (len(path), path)))[1]
+    return chosen
+
+
+def greedy_tree(acceptance, nodes):
+    """Parents of the tree that `growth` makes of `nodes` nodes, level by level; `best_tree` is best for any acceptance.
+
+    >>> greedy_tree([0.5, 0.25], 3)
+    [-1, -1, 0]
+    """
+    return from_paths(sorted(growth(acceptance, nodes), key=lambda path: (len(path), path)))[1]
 
 
 def top_nodes(parents, values, nodes):

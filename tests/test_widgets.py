@@ -12,9 +12,11 @@ from specnotes.dice import ScriptedDice
 from specnotes.roofline import HARDWARE, MODELS
 from specnotes.rules import token_rule
 from specnotes.toy import slider_rows
-from specnotes.widgets import RooflineExplorer, RuleExplorer, SpeedupExplorer
+from specnotes.tree import best_tree, expected_tokens, from_paths
+from specnotes.widgets import RooflineExplorer, RuleExplorer, SpeedupExplorer, TreeExplorer
 from specnotes.widgets.base import fill
 from specnotes.widgets.rule import run_rounds, uniform_stream
+from specnotes.widgets.tree import acceptance_row
 
 
 def html_twin(explorer):
@@ -215,3 +217,36 @@ def test_a_round_takes_the_draft_s_draws_first_and_then_the_rule_s():
 def test_the_target_s_row_is_printed_as_in_the_course():
     p, _ = slider_rows(0.6)
     assert [f"{100 * share:.1f}" for share in p] == ["41.6", "22.8", "13.8", "9.3", "5.6", "3.4", "2.1", "1.4"]
+
+
+@pytest.mark.parametrize("first, caught, fade", [(0.6, 0.3, 0.8), (0.9, 0.0, 1.0), (0.2, 0.5, 0.5)])
+def test_every_budget_of_the_tree_explorer_is_a_best_tree(first, caught, fade):
+    table = [acceptance_row(first, caught, fade, depth, 8) for depth in range(8)]
+    for nodes in range(1, 9):
+        results = TreeExplorer.compute(nodes, first, caught, fade, 0.1)
+        best = expected_tokens(best_tree(table, nodes), table)
+        assert results["tokens"] == pytest.approx(best, abs=1e-12) and len(results["parents"]) == nodes
+        assert results["tokens"] == results["tokens_curve"][nodes]
+
+
+def test_the_tree_explorer_by_hand():
+    results = TreeExplorer(nodes=3, first=0.5, caught=0.5, fade=1.0, extra=0.25).results
+    # first .5; its child .25; the sibling catches half of the missed half, .25
+    assert results["reach"] == [0.5, 0.25, 0.25] and results["tokens"] == 2.0
+    assert (results["pass_cost"], results["gain"]) == (1.75, pytest.approx(2 / 1.75))
+    assert (results["best_nodes"], results["best_gain"]) == (1, pytest.approx(1.2))
+    empty = TreeExplorer(nodes=0).results
+    assert (empty["tokens"], empty["gain"], empty["added"], empty["parents"]) == (1.0, 1.0, None, [])
+
+
+def test_the_acceptance_of_a_place_never_exceeds_one_and_never_rises_with_rank():
+    for first, caught, fade, depth in [(0.1, 0.5, 1.0, 0), (0.9, 0.5, 0.5, 3), (0.6, 0.3, 0.8, 1)]:
+        row = acceptance_row(first, caught, fade, depth)
+        assert sum(row) <= 1 and all(one >= other >= 0 for one, other in zip(row, row[1:]))
+
+
+def test_the_twin_carries_the_tree_of_every_setting_a_slider_can_reach():
+    tables = TreeExplorer().tables["grown"]
+    assert len(tables) == 9 * 6 * 6 and all(len(parents) == 32 for parents in tables.values())
+    assert tables["0.6 0.3 0.8"][:8] == TreeExplorer().results["parents"]
+    assert len(html_twin(TreeExplorer())) < 60_000

@@ -3,5 +3,6 @@
 from specnotes.widgets.roofline import RooflineExplorer
 from specnotes.widgets.rule import RuleExplorer
 from specnotes.widgets.speedup import SpeedupExplorer
+from specnotes.widgets.tree import TreeExplorer
 
-__all__ = ["RooflineExplorer", "RuleExplorer", "SpeedupExplorer"]
+__all__ = ["RooflineExplorer", "RuleExplorer", "SpeedupExplorer", "TreeExplorer"]

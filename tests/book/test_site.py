@@ -12,7 +12,7 @@ import pytest
 from specnotes import distributions, roofline, rules, theory, toy
 from specnotes.dice import ScriptedDice
 from specnotes.roofline import HARDWARE, MODELS, Hardware, ModelShape
-from specnotes.widgets import RooflineExplorer, RuleExplorer, SpeedupExplorer, rule
+from specnotes.widgets import RooflineExplorer, RuleExplorer, SpeedupExplorer, TreeExplorer, rule, tree
 from specnotes.widgets.roofline import described
 from specnotes.widgets.base import fill
 from tests.book.conftest import ROOT
@@ -20,7 +20,7 @@ from tests.book.conftest import ROOT
 JS = ROOT / "specnotes" / "widgets" / "js"
 THEORY = (JS / "theory.js").read_text(encoding="utf-8")
 PHONE = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
-EXPLORERS = {"speedup": SpeedupExplorer, "rule": RuleExplorer, "roofline": RooflineExplorer}
+EXPLORERS = {"speedup": SpeedupExplorer, "rule": RuleExplorer, "roofline": RooflineExplorer, "tree": TreeExplorer}
 
 
 def page_with(site, pages, script):
@@ -249,6 +249,22 @@ def test_the_roofline_explorer_draws_its_points_on_the_roof_and_its_crossover_wh
     assert at_batch == pytest.approx(one - (gained["speedup"] - 1) * height, abs=0.3)
 
 
+def test_the_tree_explorer_shows_what_the_package_computes_wherever_it_stands(visit, site, pages):
+    page = visit(page_with(site, pages, "tree"))
+    box, controls, readouts = explorer_on(page, "tree")
+    spots = [(0, 0.6, 0.3, 0.8, 0.08), (32, 0.9, 0.0, 1.0, 0.3), (17, 0.3, 0.5, 0.5, 0.0), (5, 0.1, 0.4, 0.7, 0.13)]
+    for spot in spots:
+        settings = dict(zip(("nodes", "first", "caught", "fade", "extra"), spot))
+        for name, value in settings.items():
+            put(controls[name], value)
+        results = TreeExplorer.compute(**settings)
+        assert readouts() == [fill(template, results) for _, template in TreeExplorer.readouts], spot
+        assert box.locator("svg[role=img] .sn-edge").count() == settings["nodes"]
+        spoken = box.locator("svg[role=img]").get_attribute("aria-label")
+        assert f"best budget is {results['best_nodes']} nodes" in spoken
+    assert visit.complaints == []
+
+
 @pytest.mark.parametrize("script", sorted(EXPLORERS))
 def test_controls_keep_the_arrow_keys_in_jupyterlab_and_name_themselves(visit, site, pages, script):
     page = visit(page_with(site, pages, script))
@@ -360,6 +376,8 @@ PARITY = {
     "sliderRows": (toy.slider_rows, [(step / 100,) for step in range(101)]),
     "acceptance": (distributions.acceptance, PAIRS),
     "residual": (distributions.residual, PAIRS),
+    "acceptanceRow": (tree.acceptance_row, itertools.product([0.1, 0.6, 0.9], [0.0, 0.3, 0.5], [0.5, 1.0], [0, 3, 31], [1, 5, 32])),
+    "reachOf": (tree.reach, [(tree.grown(*each), *each) for each in [(0.6, 0.3, 0.8), (0.9, 0.0, 1.0), (0.3, 0.5, 0.5)]]),
     "flip": (lambda probability, u: ScriptedDice([u]).flip(probability), itertools.product(UNIT, DRAWS)),
     "draw": (lambda weights, u: ScriptedDice([u]).draw(weights), itertools.product([*ROWS, [0.0, 3.0, 1.0]], DRAWS)),
     "verify": (_verify, [(p, q, x, u) for p, q in PAIRS[::7] for x in range(8) for u in scripts_of(2, 2)]),

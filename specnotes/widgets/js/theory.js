@@ -127,3 +127,24 @@ function uniformStream(seed) {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
   };
 }
+
+function acceptanceRow(first, caught, fade, depth, ranks) {
+  const row = [first * fade ** depth];
+  let left = 1 - row[0];
+  for (let rank = 1; rank < ranks; rank++) {
+    row.push(Math.min(row[rank - 1], caught * left));
+    left -= row[rank];
+  }
+  return row;
+}
+
+function reachOf(parents, first, caught, fade) {
+  const [levels, elders, reach] = [[], new Map(), []];
+  for (const parent of parents) {
+    const [level, rank] = [parent < 0 ? 0 : levels[parent] + 1, elders.get(parent) ?? 0];
+    levels.push(level);
+    elders.set(parent, rank + 1);
+    reach.push(acceptanceRow(first, caught, fade, level, rank + 1)[rank] * (parent < 0 ? 1 : reach[parent]));
+  }
+  return reach;
+}
