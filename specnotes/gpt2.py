@@ -354,12 +354,15 @@ class GPT2:
     def _hidden(self, tokens, start, end):
         """Cache rows start..end: fill in their keys and values, return their last hidden states [n, d]."""
         mask = self._mask(start, end)
-        x = self._embedding[tokens] + self._places[self._position[start:end]]  # [n] -> [n, d]
+        x = self._embed(tokens, start, end)
         for index, layer in enumerate(self._layers):
             x += self._attend(layer, index, normalize(x, self.config.epsilon), start, end, mask)  # [n, d]
             wide = gelu(layer.widen(normalize(x, self.config.epsilon)))  # [n, d] -> [n, 4d]
             x += layer.narrow(wide)  # [n, 4d] -> [n, d]
         return normalize(x, self.config.epsilon) * self._gain + self._shift  # [n, d]
+
+    def _embed(self, tokens, start, end):
+        return self._embedding[tokens] + self._places[self._position[start:end]]  # [n] -> [n, d]
 
     def _unembed(self, features):
         parts = [head(features) for head in self._heads]  # [n, d] -> [n, <= WIDEST] each

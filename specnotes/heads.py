@@ -111,13 +111,8 @@ class EagleHead(GPT2):
         self._given, self._first = self._join(features), self.length  # [n, d]
         return super().forward(tokens, parents, last_only)
 
-    def _hidden(self, tokens, start, end):
-        table = self._embedding
-        self._embedding = table[tokens] + self._given[start - self._first : end - self._first]  # [n, d]
-        try:
-            return super()._hidden(np.arange(len(tokens)), start, end)
-        finally:
-            self._embedding = table
+    def _embed(self, tokens, start, end):
+        return super()._embed(tokens, start, end) + self._given[start - self._first : end - self._first]  # [n, d]
 
 
 def load_heads(kind, folder=None, target=None, dtype="float32"):

@@ -132,6 +132,34 @@ def measured_at_temperatures(records):
     return figure
 
 
+def compared(record):
+    """What a pass costs and what it yields, for each way of a record of `measure.compare`.
+
+    Bars: drafting, verifying and the rule, in plain decode steps. Diamonds: tokens per pass. A diamond to the right of
+    its bar is a gain; the quotient, measured as speed-up with its interval, stands beside it.
+    """
+    rows = record["rows"]
+    figure, axes = _axes(7.6, 0.9 + 0.42 * len(rows), "plain decode steps; tokens per pass")
+    left = np.zeros(len(rows))
+    looks = {"draft": (ORANGE, "//", "drafting"), "target": (BLUE, None, "verifying"), "rule": (GREY, None, "rule")}
+    for phase, (colour, hatch, label) in looks.items():
+        width = np.array([row["steps"][phase] for row in rows])
+        axes.barh(range(len(rows)), width, 0.6, left, color=colour, hatch=hatch, edgecolor="white", label=label)
+        left += width
+    tokens = [row["tokens_per_pass"] for row in rows]
+    axes.plot(tokens, range(len(rows)), "D", color=INK, markersize=6, markeredgecolor="white", label="tokens per pass")
+    right = 1.03 * max(*left, *tokens)
+    for place, row in enumerate(rows):
+        axes.text(right, place, f"{row['speedup']:.2f}× ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})", va="center", color=INK, fontsize=9)
+    axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.32 * right)
+    axes.grid(axis="x", color="#e5e7eb", linewidth=0.8)
+    axes.grid(axis="y", visible=False)
+    figure.legend(loc="outside upper left", ncols=4, frameon=False)
+    return figure
+
+
 def measured_roofline(record):
     """Measured seconds of passes over k positions and the roofline's, bare and with its overhead, one panel a model.
 

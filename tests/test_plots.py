@@ -99,3 +99,13 @@ def test_coloured_text_marks_every_token_with_its_kind_and_escapes_html():
     assert '<span class="sn-accepted" title="accepted">a</span>' in html
     assert '<span class="sn-recovered" title="recovered">&lt;</span>' in html
     assert "&gt; " in html and repr(shown) == "> a<b"
+
+
+def test_the_comparison_draws_what_a_pass_costs_and_yields():
+    row = {"name": "heads", "steps": {"draft": 0.25, "target": 1.5, "rule": 0.125}, "tokens_per_pass": 3.0,
+           "speedup": 1.6, "speedup_low": 1.5, "speedup_high": 1.7}
+    [axes] = plots.compared({"rows": [row, row | {"name": "a model", "tokens_per_pass": 2.0}]}).axes
+    assert [bar.get_width() for bar in axes.patches] == [0.25, 0.25, 1.5, 1.5, 0.125, 0.125]
+    assert [bar.get_x() for bar in axes.patches[::2]] == [0, 0.25, 1.75]
+    assert list(axes.lines[0].get_xdata()) == [3.0, 2.0]
+    assert [text.get_text() for text in axes.texts] == ["1.60× (1.50 to 1.70)"] * 2
