@@ -220,6 +220,23 @@ def test_the_head_without_the_shifted_token_never_sees_it():
 
 
 @needs_torch
+def test_the_head_without_features_sees_tokens_only():
+    import torch
+
+    from specnotes.train.head_models import Eagle
+    from specnotes.train.model import GPT2, Shape
+
+    target = GPT2(Shape(1, 16, 2, vocab_size=8, context=16), seed=0)
+    ids, rng = torch.arange(6)[None] % 8, torch.Generator().manual_seed(0)
+    one, other = (torch.randn(1, 6, 16, generator=rng) for _ in range(2))
+    with torch.no_grad():
+        for fed in (True, False):
+            head = Eagle(target, seed=1, fed=fed)
+            pairs = zip(head(one, ids, 2), head(other, ids, 2))
+            assert [torch.equal(a, b) for a, b in pairs] == [not fed] * 2
+
+
+@needs_torch
 def test_a_medusa_head_of_training_is_that_of_drafting():
     import torch
 
@@ -292,7 +309,7 @@ def test_a_run_killed_in_each_stage_and_started_again_writes_the_report_of_one_t
 
     def report(folder):
         found = json.loads((tmp_path / folder / "heads" / "training.json").read_text())
-        for kind in ("medusa", "eagle", "medusa-tied", "eagle-unshifted"):
+        for kind in ("medusa", "eagle", "medusa-tied", "eagle-unshifted", "eagle-unfed"):
             del found[kind]["seconds"]  # the only number that depends on the clock
         return found
 
@@ -305,6 +322,7 @@ def test_a_run_killed_in_each_stage_and_started_again_writes_the_report_of_one_t
         load_heads(kind, tmp_path / "whole" / "heads" / kind, tmp_path / "whole" / "target")
     found = report("whole")
     assert found["eagle"]["shifted"] and not found["eagle-unshifted"]["shifted"]
+    assert found["eagle"]["fed"] and not found["eagle-unfed"]["fed"]
     assert len(found["medusa"]["trees"]["32"]["parents"]) == 32 and len(found["eagle"]["acceptance_T1"]) == 4
 
 

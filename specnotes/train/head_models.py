@@ -53,15 +53,16 @@ def medusa_loss(heads, features, p):
 class Eagle(nn.Module):
     """One GPT-2 layer that guesses the target's next feature from its features and the tokens that followed them.
 
-    Row t reads feature t and token t + 1 (token t where not `shifted`: then it cannot know what was drawn), has
-    position t, and returns a guess of feature t + 1, which the target's unembedding turns into the law of token t + 2.
+    Row t reads feature t (nothing where not `fed`) and token t + 1 (token t where not `shifted`: then it cannot know
+    what was drawn), has position t, and returns a guess of feature t + 1, which the target's unembedding turns into
+    the law of token t + 2.
     Source: Li et al. 2024 (EAGLE), section 3.1.
     """
 
-    def __init__(self, target, seed, shifted=True):
+    def __init__(self, target, seed, shifted=True, fed=True):
         super().__init__()
         shape, parts = target.shape, target.transformer
-        self.shape, self.shifted = shape, shifted
+        self.shape, self.shifted, self.fed = shape, shifted, fed
         self.table, self.places = parts["wte"].weight.detach(), parts["wpe"].weight.detach()
         self.eagle = nn.ModuleDict({
             "mix": Projection(2 * shape.width, shape.width), "h": nn.ModuleList([Block(shape)]),
@@ -81,6 +82,7 @@ class Eagle(nn.Module):
         Source of the training on its own guesses: Zhang et al. 2024 (HASS), section 3.2.
         """
         followed = ids[:, 1:] if self.shifted else ids[:, :-1]
+        features = features if self.fed else torch.zeros_like(features)
         given, guesses, pasts = features[:, :-1], [], []
         for _ in range(ahead):
             with torch.autocast("cpu", torch.bfloat16):
@@ -89,7 +91,8 @@ class Eagle(nn.Module):
                 x = x + attend_ahead(block.attn, block.ln_1(x), pasts)
                 x = x + block.mlp(block.ln_2(x))
                 guesses.append(self.eagle["ln_f"](x).float())
-            given = torch.cat([features[:, :1], guesses[-1][:, :-1]], 1)
+            if self.fed:
+                given = torch.cat([features[:, :1], guesses[-1][:, :-1]], 1)
         return guesses
 
 

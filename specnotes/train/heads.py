@@ -41,7 +41,7 @@ CORPUS_TOKENS, SAMPLED_TOKENS, COLD_TOKENS, COLD = 917_504, 917_504, 262_144, 1e
 HELD_WINDOWS = 32
 MEDUSA_STEPS, MEDUSA_ROWS, MEDUSA_RATE = 800, 9, 2e-3
 EAGLE_STEPS, EAGLE_ROWS, EAGLE_RATE = 5000, 6, 3e-3
-KINDS = ("medusa", "eagle", "medusa-tied", "eagle-unshifted")  # the last two only to compare
+KINDS = ("medusa", "eagle", "medusa-tied", "eagle-unshifted", "eagle-unfed")  # the last three only to compare
 
 
 def main(argv=None):
@@ -199,7 +199,7 @@ def accuracy(model, data, name, rows=HELD_WINDOWS):
 
 
 def _eagle(kind, target, data, recipe, seed, compiled):
-    model = Eagle(target, seed, shifted=not kind.endswith("unshifted"))
+    model = Eagle(target, seed, shifted=not kind.endswith("unshifted"), fed=not kind.endswith("unfed"))
     compiled_loss = torch.compile(eagle_loss, dynamic=False) if compiled else eagle_loss
 
     def loss(step, ids, features):
@@ -214,7 +214,7 @@ def _eagle(kind, target, data, recipe, seed, compiled):
 
     evaluate = lambda: {f"acceptance_{j}": a for j, a in enumerate(acceptance("held-sampled", 16), start=1)}
     return model, loss, evaluate, lambda: {
-        "shifted": model.shifted, "acceptance_T1": acceptance("held-sampled", HELD_WINDOWS),
+        "shifted": model.shifted, "fed": model.fed, "acceptance_T1": acceptance("held-sampled", HELD_WINDOWS),
         "acceptance_T1_on_greedy_text": acceptance("held-cold", HELD_WINDOWS),
     }
 
