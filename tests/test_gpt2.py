@@ -10,6 +10,7 @@ from specnotes.gpt2 import GPT2, Affine, Arena, Config, center, gelu, normalize,
 from specnotes.language_model import LanguageModel
 from specnotes.pair import read_model
 from specnotes.tree import depths
+from tests.trees import root_path
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gpt2"
 REFERENCE = json.loads((FIXTURES / "reference.json").read_text())
@@ -27,14 +28,6 @@ def small(seed=0, dtype="float64", **changes):
 
 def logits_of(tokens, **options):
     return small(**options).forward(tokens).logits
-
-
-def root_path(node, parents):
-    path = []
-    while node != -1:
-        path.insert(0, node)
-        node = parents[node]
-    return path
 
 
 @pytest.mark.parametrize("name", ["tied", "bare"])

@@ -4,9 +4,6 @@ import hashlib
 import importlib.util
 import json
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +12,8 @@ from safetensors.numpy import save_file
 from specnotes.gpt2 import Config, random_tensors
 from specnotes.heads import EagleHead, MedusaHeads, load_heads
 from specnotes.pair import ASSETS
+from tests import training
 
-ROOT = Path(__file__).resolve().parent.parent
 CONFIG = Config(vocab_size=7, max_length=16, width=8, layers=2, heads=2)
 GPT2_JSON = {"model_type": "gpt2", "vocab_size": 7, "n_positions": 16, "n_embd": 8, "n_layer": 2, "n_head": 2}
 needs_torch = pytest.mark.skipif(
@@ -270,31 +267,17 @@ def test_the_loss_of_medusa_is_the_cross_entropy_with_the_law_that_many_tokens_l
 
 
 WHOLE_RUN = """
-import os, signal, sys
 from functools import partial
 from pathlib import Path
-import torch
-from specnotes.train import corpus, export, heads, loop, stages, tokens
+from specnotes.train import export, heads, loop, stages, tokens
 from specnotes.train.model import GPT2, Shape
 
-text = "".join(f"KING {a}.\\nWhat news of {b}, my lord, and of {a}?\\n\\n" for a in range(90) for b in "abcdefgh")
-corpus.fetch = lambda folder: folder
-corpus.read_works = lambda archive: {"a": text, "john": text[:9000], "macbeth": text[:9000], "tempest": text[:9000]}
 stages.SAMPLED_ROWS, heads.HELD_WINDOWS, heads.RANKS = 8, 2, 8
 heads.train = partial(loop.train, save_seconds=0.0, every=5)
 out = Path(sys.argv[1])
-tokenizer = tokens.train_tokenizer([text], 300)
+tokenizer = tokens.train_tokenizer([TEXT], 300)
 export.write_model(GPT2(Shape(1, 16, 2, 300, 32), seed=3), out / "target", 0)
 export.write_tokenizer(tokenizer, out / "target", 32)
-steps, take_step = [], loop._take_step
-
-def killed_at(*args):
-    steps.append(1)
-    if len(steps) == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return take_step(*args)
-
-loop._take_step = killed_at
 heads.main(["--target", str(out / "target"), "--out", str(out), "--no-compile", "--medusa-steps", "7",
             "--eagle-steps", "8", "--corpus-tokens", "640", "--sampled-tokens", "256", "--cold-tokens", "256"])
 """
@@ -302,25 +285,17 @@ heads.main(["--target", str(out / "target"), "--out", str(out), "--no-compile", 
 
 @needs_torch
 def test_a_run_killed_in_each_stage_and_started_again_writes_the_report_of_one_that_was_not(tmp_path):
-    def run(folder, kill_at):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        command = [sys.executable, "-c", WHOLE_RUN, str(tmp_path / folder), str(kill_at)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).returncode
+    from specnotes.train.heads import KINDS
 
-    def report(folder):
-        found = json.loads((tmp_path / folder / "heads" / "training.json").read_text())
-        for kind in ("medusa", "eagle", "medusa-tied", "eagle-unshifted", "eagle-unfed"):
-            del found[kind]["seconds"]  # the only number that depends on the clock
-        return found
-
-    assert run("whole", 0) == 0
-    assert [run("broken", kill_at) for kill_at in (3, 10, 0)] == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    assert report("broken") == report("whole")
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert training.run(WHOLE_RUN, whole) == 0
+    assert [training.run(WHOLE_RUN, broken, kill_at) for kill_at in (3, 10, 0)] == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    found, other = (training.report(out / "heads" / "training.json", KINDS) for out in (whole, broken))
+    assert found == other
     for kind in ("medusa", "eagle"):
-        one, other = (tmp_path / folder / "heads" / kind / "model.safetensors" for folder in ("whole", "broken"))
-        assert one.read_bytes() == other.read_bytes()
-        load_heads(kind, tmp_path / "whole" / "heads" / kind, tmp_path / "whole" / "target")
-    found = report("whole")
+        one, two = (out / "heads" / kind / "model.safetensors" for out in (whole, broken))
+        assert one.read_bytes() == two.read_bytes()
+        load_heads(kind, whole / "heads" / kind, whole / "target")
     assert found["eagle"]["shifted"] and not found["eagle-unshifted"]["shifted"]
     assert found["eagle"]["fed"] and not found["eagle-unfed"]["fed"]
     assert len(found["medusa"]["trees"]["32"]["parents"]) == 32 and len(found["eagle"]["acceptance_T1"]) == 4

@@ -16,6 +16,7 @@ import pytest
 from specnotes.gpt2 import Config
 from specnotes.pair import ASSETS, load_pair
 from specnotes.train import corpus, tokens
+from tests import training
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES = "To be, or not to be, that is the question:\nWhether 'tis nobler in the mind to suffer\n"
@@ -239,47 +240,26 @@ def test_the_model_card_says_what_was_used():
 
 
 WHOLE_RUN = """
-import os, signal, sys
 from functools import partial
-from specnotes.train import __main__ as script, corpus, loop, stages
+from specnotes.train import __main__ as script, loop, stages
 from specnotes.train.model import Shape
 
-text = "".join(f"KING {a}.\\nWhat news of {b}, my lord, and of {a}?\\n\\n" for a in range(90) for b in "abcdefgh")
-corpus.fetch = lambda folder: folder
-corpus.read_works = lambda archive: {"a": text, "john": text[:9000], "macbeth": text[:9000], "tempest": text[:9000]}
 script.VOCABULARY = 300
 script.TARGET = Shape(1, 16, 2, vocab_size=300, context=32)
 script.DRAFT = Shape(1, 8, 2, vocab_size=300, context=32)
 stages.SAMPLED_ROWS = 4
 stages.train = partial(loop.train, save_seconds=0.0, every=5)
-steps, take_step = [], loop._take_step
-
-def killed_at(*args):
-    steps.append(1)
-    if len(steps) == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return take_step(*args)
-
-loop._take_step = killed_at
 script.main(["--out", sys.argv[1], "--target-steps", "12", "--draft-steps", "14", "--no-compile"])
 """
 
 
 @needs_torch
 def test_a_run_killed_in_either_stage_and_started_again_writes_the_report_of_one_that_was_not(tmp_path):
-    def run(folder, kill_at):
-        command = [sys.executable, "-c", WHOLE_RUN, str(tmp_path / folder), str(kill_at)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).returncode
-
-    def report(folder):
-        found = json.loads((tmp_path / folder / "pair" / "training.json").read_text())
-        for model in ("target", "draft"):
-            del found[model]["seconds"]  # the only number that depends on the clock
-        return found
-
-    assert run("whole", 0) == 0
-    assert [run("broken", kill_at) for kill_at in (7, 12, 0)] == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    assert report("broken") == report("whole")
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert training.run(WHOLE_RUN, whole) == 0
+    assert [training.run(WHOLE_RUN, broken, kill_at) for kill_at in (7, 12, 0)] == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    one, other = (training.report(out / "pair" / "training.json", ("target", "draft")) for out in (whole, broken))
+    assert one == other
     for name in ("target", "draft"):
-        weights = [(tmp_path / folder / "pair" / name / "model.safetensors").read_bytes() for folder in ("whole", "broken")]
+        weights = [(out / "pair" / name / "model.safetensors").read_bytes() for out in (whole, broken)]
         assert weights[0] == weights[1]

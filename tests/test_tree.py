@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specnotes import tree
 from specnotes.records import Draft
-from tests.trees import every_tree, tree_value
+from tests.trees import every_tree, root_path, tree_value
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
 few = settings(steady, max_examples=20)
@@ -21,14 +21,6 @@ def parents_lists(most=12):
     """Any tree of up to `most` nodes."""
     of_size = lambda n: st.tuples(*(st.integers(-1, node - 1) for node in range(n)))
     return st.integers(0, most).flatmap(of_size).map(list)
-
-
-def root_path(node, parents):
-    path = []
-    while node != -1:
-        path.insert(0, node)
-        node = parents[node]
-    return path
 
 
 def test_the_tree_of_four_nodes_by_hand():

@@ -13,7 +13,7 @@ from specnotes.gpt2 import GPT2, Config, random_tensors
 from specnotes.records import Draft
 from specnotes.tree import ancestor_mask, cartesian, depths, dynamic_tree, from_branching
 from tests.exact import FIXTURE_P, row, sequence_probability
-from tests.trees import TreeDrafter, certain
+from tests.trees import TreeDrafter, certain, root_path
 
 P2, Q2 = [row(1, 2), row(3, 1)], [row(2, 1), row(1, 1)]
 P3 = [row(5, 3, 2), row(1, 6, 3), row(1, 1, 1)]
@@ -151,14 +151,6 @@ def small(seed=0):
     return GPT2(CONFIG, random_tensors(CONFIG, seed, scale=0.5), "float64")
 
 
-def path_to(node, parents):
-    path = []
-    while node != -1:
-        path.insert(0, node)
-        node = parents[node]
-    return path
-
-
 PROMPT = [4, 8, 2]
 CLOSE = {"rtol": 0, "atol": 1e-10}
 
@@ -175,7 +167,7 @@ def test_one_pass_scores_every_node_as_its_root_path_run_alone(parents):
     tokens = np.random.default_rng(1).integers(0, 13, len(parents)).tolist()
     output = read(tokens, parents)
     for node in range(len(parents)):
-        alone = small().forward(PROMPT + [tokens[step] for step in path_to(node, parents)])
+        alone = small().forward(PROMPT + [tokens[step] for step in root_path(node, parents)])
         np.testing.assert_allclose(output.logits[node], alone.logits[-1], **CLOSE)
         np.testing.assert_allclose(output.features[node], alone.features[-1], **CLOSE)
 
@@ -208,7 +200,7 @@ def partly_right(parents, seed):
         kept = [node for node in range(len(parents)) if depths(parents)[node] < levels]
         place = {node: new for new, node in enumerate(kept)} | {-1: -1}
         tokens = rng.integers(0, 13, len(kept)).tolist()
-        path = path_to(int(rng.choice(kept)), parents)
+        path = root_path(int(rng.choice(kept)), parents)
         for node, token in zip(path, TEXT[len(text) :]):
             tokens[place[node]] = token
         return tokens, [place[parents[node]] for node in kept]

@@ -91,3 +91,12 @@ def tree_value(tree, acceptance):
             value = value * acceptance[depth][rank]
         total = total + value
     return total
+
+
+def root_path(node, parents):
+    """The nodes from a first token down to `node`."""
+    path = []
+    while node != -1:
+        path.insert(0, node)
+        node = parents[node]
+    return path

@@ -14,7 +14,8 @@ class EagleDrafter:
     is its q; a number is a tree of so many of the likeliest nodes, `width` expanded on each level. A tree's tokens
     are not drawn, so each has a one-hot q: use `greedy_rule` at temperature 0, above it `sampler_match_rule` or
     `with_replacement_rule`. The head's cache has one row for each committed token but the first, read with the
-    target's own features; rows read with guessed features are forgotten when the draft is handed out.
+    target's own features; rows read with guessed features are forgotten when the draft is handed out. `values` says
+    how sure the head was of each node of its last tree, with all above it.
     Raises ValueError for nodes or width < 1.
     Source: Li et al. 2024 (EAGLE), section 3; Li et al. 2024 (EAGLE-2), section 4.
     """
@@ -26,7 +27,7 @@ class EagleDrafter:
         self.head, self.vocab_size, self.nodes, self.width = head, head.vocab_size, nodes, width
         if nodes is not None:
             self.max_nodes = nodes
-        self._pending = []
+        self._pending, self.values = [], ()
 
     def start(self, prompt):
         """Begin a new text: forget everything; `read` brings the features of the prompt."""
@@ -90,7 +91,7 @@ class EagleDrafter:
                 seen.update(zip(paths, zip(range(first, first + len(paths)), said.features, said.logits)))
             return [self._likeliest(seen[path][2]) for path in paths]
 
-        tokens, parents, _ = dynamic_tree(children, levels, self.width, self.nodes, batched=True)
+        tokens, parents, self.values = dynamic_tree(children, levels, self.width, self.nodes, batched=True)
         return Draft(tokens, parents), np.eye(self.vocab_size)[tokens]
 
     def _likeliest(self, logits):
