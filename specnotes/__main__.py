@@ -56,7 +56,7 @@ def _add_drafter(command, *more):
     command.add_argument("--drafter", choices=(*DRAFTERS, *more), default="model", help=help)
     command.add_argument("--tree", action="store_true", help="draft a tree: Medusa's best one, or EAGLE-2's dynamic one")
     command.add_argument("--nodes", type=int, default=NODES, metavar="N", help=f"drafted tokens of a tree; default {NODES}")
-    command.add_argument("--heads", metavar="FOLDER", help="with medusa and eagle: the folder that python -m specnotes.train.heads wrote")
+    command.add_argument("--heads", metavar="FOLDER", help="with medusa and eagle: a folder that python -m specnotes.train.heads wrote; default: the embedded heads")
 
 
 def _add_pair(command):

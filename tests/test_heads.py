@@ -299,9 +299,3 @@ def test_a_run_killed_in_each_stage_and_started_again_writes_the_report_of_one_t
     assert found["eagle"]["shifted"] and not found["eagle-unshifted"]["shifted"]
     assert found["eagle"]["fed"] and not found["eagle-unfed"]["fed"]
     assert len(found["medusa"]["trees"]["32"]["parents"]) == 32 and len(found["eagle"]["acceptance_T1"]) == 4
-
-
-@pytest.mark.skipif((ASSETS / "heads").is_dir(), reason="heads come with the package")
-def test_without_a_folder_it_is_said_that_no_heads_come_with_the_package():
-    with pytest.raises(ValueError, match="heads: none come with the package"):
-        load_heads("medusa")

@@ -232,3 +232,21 @@ def test_the_recorder_wants_one_thread_and_nobody_s_choice_of_kernels(monkeypatc
     monkeypatch.delenv("OPENBLAS_CORETYPE")
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     assert not tool.in_a_plain_environment()
+
+
+def test_every_record_is_made_of_its_own_pair_at_its_own_temperature(monkeypatch):
+    from specnotes import measure, pair
+
+    asked = []
+    monkeypatch.setattr(measure, "measure", lambda pair, **options: asked.append((pair, options)))
+    tool = recorder()
+    for name in ("T1", "T0.7", "T0", "plain", "large-draft"):
+        tool.record(name)
+    assert [options["temperature"] for _, options in asked] == [1, 0.7, 0, 1, 1]
+    drafts = [pair.draft.config.parameters for pair, _ in asked]
+    targets = {pair.target.config.parameters for pair, _ in asked}
+    assert targets == {drafts[4]} and set(drafts[:4]) == {pair.load_pair().draft.config.parameters}
+    assert asked[4][0].draft is not asked[4][0].target
+    assert all(options["repeats"] >= 3 for _, options in asked)
+    cut = [bool(pair.target._layers[0].attend._slices) for pair, _ in asked]
+    assert cut == [True, True, True, False, True]

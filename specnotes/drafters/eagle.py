@@ -81,21 +81,23 @@ class EagleDrafter:
             output = self.head.forward(tokens[-1:], features=output.features[-1:])
 
     def _tree(self, output, levels):
-        seen = {(): (self.head.length - 1, output.features[-1], output.logits[-1])}  # path: cache row, feature, logits
+        [first] = self._likeliest(output.logits)
+        seen = {(): (self.head.length - 1, output.features[-1], first)}  # path: cache row, feature, what may follow
 
         def children(paths):
             if () not in paths:
                 rows, features, _ = zip(*(seen[path[:-1]] for path in paths))
-                first = self.head.length
+                start = self.head.length
                 said = self.head.forward([path[-1] for path in paths], rows, features=np.array(features))
-                seen.update(zip(paths, zip(range(first, first + len(paths)), said.features, said.logits)))
-            return [self._likeliest(seen[path][2]) for path in paths]
+                places = range(start, start + len(paths))
+                seen.update(zip(paths, zip(places, said.features, self._likeliest(said.logits))))
+            return [seen[path][2] for path in paths]
 
         tokens, parents, self.values = dynamic_tree(children, levels, self.width, self.nodes, batched=True)
         return Draft(tokens, parents), np.eye(self.vocab_size)[tokens]
 
     def _likeliest(self, logits):
-        """The `width` likeliest tokens and how sure the head is of each, at temperature 1 whatever the warp is."""
-        row = probs_from_logits(logits[None])[0]
-        best = np.argsort(-row, kind="stable")[: self.width]
-        return best, row[best]
+        """For each row [n, V] its `width` likeliest tokens and how sure the head is, at temperature 1 whatever the warp."""
+        rows, count = probs_from_logits(logits), min(self.width, self.vocab_size)
+        best = np.sort(np.argpartition(-rows, count - 1)[:, :count])  # [n, count]
+        return list(zip(best, np.take_along_axis(rows, best, axis=1)))
