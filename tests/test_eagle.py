@@ -198,8 +198,8 @@ def test_a_missing_tensor_is_named(name):
         EagleHead(LAYER, tensors)
 
 
-@pytest.mark.parametrize("settings, word", [({"nodes": 0}, "nodes: 0"), ({"nodes": 4, "width": 0}, "width: 0")])
-def test_a_tree_without_nodes_is_refused(settings, word):
+@pytest.mark.parametrize("settings, word", [({"nodes": 0}, "nodes: 0"), ({"nodes": 4, "width": 0}, "width: 0"), ({"nodes": 600}, "nodes: 600, expected less")])
+def test_a_tree_without_nodes_or_beyond_the_context_is_refused(settings, word):
     with pytest.raises(ValueError, match=word):
         EagleDrafter(small_head(), **settings)
 

@@ -16,7 +16,7 @@ class EagleDrafter:
     `with_replacement_rule`. The head's cache has one row for each committed token but the first, read with the
     target's own features; rows read with guessed features are forgotten when the draft is handed out. `values` says
     how sure the head was of each node of its last tree, with all above it.
-    Raises ValueError for nodes or width < 1.
+    Raises ValueError for nodes or width < 1, or more nodes than the context has room for.
     Source: Li et al. 2024 (EAGLE), section 3; Li et al. 2024 (EAGLE-2), section 4.
     """
 
@@ -24,6 +24,8 @@ class EagleDrafter:
         for name, value in (("nodes", 1 if nodes is None else nodes), ("width", width)):
             if value < 1:
                 raise ValueError(f"{name}: {value!r}, expected an integer >= 1")
+        if nodes is not None and nodes >= head.max_length:
+            raise ValueError(f"nodes: {nodes}, expected less than the context of {head.max_length}")
         self.head, self.vocab_size, self.nodes, self.width = head, head.vocab_size, nodes, width
         if nodes is not None:
             self.max_nodes = nodes
