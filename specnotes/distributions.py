@@ -66,6 +66,17 @@ def check_token(name, token, vocab_size):
     return int(token)
 
 
+def one_hot(tokens, vocab_size):
+    """Rows [n, V] that say each of the n tokens for certain: the q of candidates that are not drawn.
+
+    >>> one_hot([2, 0], 3).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    rows = np.zeros((len(tokens), vocab_size))
+    rows[np.arange(len(tokens)), tokens] = 1
+    return rows
+
+
 def _pair(p, q):
     p, q = check_rows("p", p), check_rows("q", q)
     if p.shape != q.shape:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from specnotes.distributions import probs_from_logits
+from specnotes.distributions import one_hot, probs_from_logits
 from specnotes.records import Draft
 from specnotes.tree import dynamic_tree
 
@@ -96,7 +96,7 @@ class EagleDrafter:
             return [seen[path][2] for path in paths]
 
         tokens, parents, self.values = dynamic_tree(children, levels, self.width, self.nodes, batched=True)
-        return Draft(tokens, parents), np.eye(self.vocab_size)[tokens]
+        return Draft(tokens, parents), one_hot(tokens, self.vocab_size)
 
     def _likeliest(self, logits):
         """For each row [n, V] its `width` likeliest tokens and how sure the head is, at temperature 1 whatever the warp."""

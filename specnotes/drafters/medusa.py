@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from specnotes.distributions import one_hot
 from specnotes.records import Draft
 from specnotes.tree import depths, ranks
 
@@ -56,7 +57,7 @@ class MedusaDrafter:
         kept = np.flatnonzero(self._depths < gamma)
         place = {-1: -1} | {node: new for new, node in enumerate(kept.tolist())}
         tokens = choices[self._depths[kept], self._ranks[kept]].tolist()
-        return Draft(tokens, [place[self.parents[node]] for node in kept]), np.eye(self.vocab_size)[tokens]
+        return Draft(tokens, [place[self.parents[node]] for node in kept]), one_hot(tokens, self.vocab_size)
 
     def commit(self, tokens, features=None):
         """Remember the feature that the last emitted token was drawn from. Raises ValueError where there is none."""
