@@ -147,3 +147,13 @@ def test_a_measurement_stopped_by_ctrl_c_prints_what_is_finished(monkeypatch, ca
         __main__.main(["measure", "--gamma", "1", "--tokens", "12", "--repeats", "1"])
     out, err = capsys.readouterr()
     assert stopped.value.code == 130 and "1 groups of runs" in out and "stopped after 1 of" in err
+
+
+def test_all_drafters_are_compared_in_one_table():
+    done = run("measure", "--drafter", "all", "--tokens", "10", "--repeats", "1")
+    assert done.returncode == 0 and done.stderr == ""
+    for name in ("draft model, chain of 3", "Medusa, tree of 32", "EAGLE, tree of 8"):
+        assert done.stdout.count(name) == 1
+    refused = run("measure", "--drafter", "all", "--tree")
+    assert refused.returncode == 2 and "tree: given with the drafter 'all'" in refused.stderr
+    assert run("generate", "a", "--drafter", "all").returncode == 2

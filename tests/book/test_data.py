@@ -11,8 +11,9 @@ from specnotes import theory
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "book" / "data"
-NAMES = ("measured", "measured-T0.7", "measured-T0", "measured-plain", "measured-large-draft")
+NAMES = ("measured", "measured-T0.7", "measured-T0", "measured-plain", "measured-large-draft", "measured-other")
 RECORDS = {name: json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in NAMES}
+DRAFTERS = {name: json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in ("drafters-T1", "drafters-T0")}
 ROWS = [(name, row["gamma"]) for name, record in RECORDS.items() for row in record["rows"]]
 
 
@@ -29,12 +30,19 @@ def test_the_stored_rows_are_those_of_the_embedded_pair():
         assert stored[name] == pytest.approx(made, abs=1e-12), name
 
 
-@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+EVERY = RECORDS | DRAFTERS
+
+
+@pytest.mark.parametrize("record", EVERY.values(), ids=EVERY)
 def test_a_record_names_its_machine_and_settings(record):
     assert all(record["machine"][key] for key in ("processor", "system", "python", "numpy", "blas", "threads"))
     assert record["machine"]["cpu_share"] >= 0.95, "made on a busy machine"
     assert record["machine"]["bandwidth_bytes_per_s"] > 1e9
     assert record["settings"]["runs"] == record["settings"]["runs_wanted"] >= 18
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_record_of_one_drafter_has_its_alpha_and_c(record):
     assert 0 < record["alpha"] <= 1 and 0 < record["c"] < 1
 
 
@@ -50,7 +58,7 @@ def test_a_record_is_of_the_embedded_pair(record):
 
 def test_the_records_were_made_at_the_temperatures_their_names_say():
     found = {name: record["settings"]["temperature"] for name, record in RECORDS.items()}
-    assert found == {"measured": 1, "measured-T0.7": 0.7, "measured-T0": 0, "measured-plain": 1, "measured-large-draft": 1}
+    assert found == {"measured": 1, "measured-T0.7": 0.7, "measured-T0": 0, "measured-plain": 1, "measured-large-draft": 1, "measured-other": 1}
 
 
 @pytest.mark.parametrize(("name", "gamma"), ROWS)
@@ -89,3 +97,28 @@ def test_what_the_measuring_chapter_says_of_its_records_is_so():
     assert plain["verify_cost"]["4"] > 1.5 > measured["verify_cost"]["4"]
     assert all(row["speedup"] < 1 for row in plain["rows"][5:]) and all(row["speedup"] < 1 for row in large["rows"][1:])
     assert large["alpha"] == pytest.approx(1)
+
+
+def test_the_other_record_is_of_another_machine_and_of_the_same_tokens():
+    here, other = RECORDS["measured"], RECORDS["measured-other"]
+    assert here["machine"]["processor"] != other["machine"]["processor"]
+    for one, two in zip(here["rows"][:5], other["rows"][:5]):
+        assert one["tokens_per_pass"] == pytest.approx(two["tokens_per_pass"], rel=0.04)
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_a_comparison_has_the_usual_ways_and_figures_that_belong_together(name):
+    from specnotes.heads import load_heads
+    from specnotes.measure import usual_ways
+
+    record, ways = DRAFTERS[name], usual_ways(load_heads("medusa"), load_heads("eagle"))
+    assert record["settings"]["temperature"] == float(name.removeprefix("drafters-T"))
+    assert [row["name"] for row in record["rows"]] == list(ways)
+    for row in record["rows"]:
+        tree = "tree of" in row["name"]
+        assert 1 < row["tokens_per_pass"] <= row["gamma"] + 1
+        assert row["nodes_per_pass"] <= (int(row["name"].split()[-1]) if tree else row["gamma"])
+        assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"] < row["speedup_free"] * 1.1
+        # medians of phases and of speed-ups are taken apart, so they agree only roughly
+        assert row["tokens_per_pass"] / sum(row["steps"].values()) == pytest.approx(row["speedup"], rel=0.1)
+        assert bool(row["beta_by_step"]) != tree
