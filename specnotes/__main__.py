@@ -12,7 +12,7 @@ from specnotes import __version__
 
 DRAFTERS = ("model", "medusa", "eagle")
 ALL = "all"  # of them, for measure
-GAMMA, LEVELS, NODES = 3, 6, 32
+GAMMA, LEVELS, DRAWN_LEVELS, NODES = 3, 6, 4, 32
 MOST = 8  # gamma, in measure
 COLOURS = {"accepted": "\033[32m", "recovered": "\033[33;4m", "bonus": "\033[34;1m"}
 
@@ -31,7 +31,7 @@ def build_parser():
     generate = commands.add_parser("generate", help="decode a text and say how each token came about")
     generate.add_argument("prompt", help="the text to continue")
     generate.add_argument("--max-new-tokens", type=int, default=100, metavar="N", help="default 100")
-    generate.add_argument("--gamma", type=int, metavar="N", help=f"drafted tokens in a row, 0 is plain decode; default {GAMMA}, with --tree {LEVELS}")
+    generate.add_argument("--gamma", type=int, metavar="N", help=f"drafted tokens in a row, 0 is plain decode; default {GAMMA}, with --tree {LEVELS} at temperature 0 and {DRAWN_LEVELS} above")
     generate.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy; default 1")
     generate.add_argument("--top-k", type=int, metavar="K", help="keep the K likeliest tokens; default: all")
     generate.add_argument("--top-p", type=float, metavar="P", help="keep the likeliest tokens that reach P together; default: all")
@@ -54,8 +54,8 @@ def _add_drafter(command, *more):
     usual = "what drafts: the draft model, or heads on the target's features; default model"
     help = usual + "; all: compare the three, chains and trees" if more else usual
     command.add_argument("--drafter", choices=(*DRAFTERS, *more), default="model", help=help)
-    command.add_argument("--tree", action="store_true", help="draft a tree: Medusa's best one, or EAGLE-2's dynamic one")
-    command.add_argument("--nodes", type=int, default=NODES, metavar="N", help=f"drafted tokens of a tree; default {NODES}")
+    command.add_argument("--tree", action="store_true", help="draft a tree: at temperature 0 of the likeliest tokens, above of drawn ones")
+    command.add_argument("--nodes", type=int, default=NODES, metavar="N", help=f"drafted tokens of a tree, at most; default {NODES}")
     command.add_argument("--heads", metavar="FOLDER", help="with medusa and eagle: a folder that python -m specnotes.train.heads wrote; default: the embedded heads")
 
 
@@ -66,27 +66,25 @@ def _add_pair(command):
     command.add_argument("--json", action="store_true", help="print numbers as JSON")
 
 
-def drafting(args, pair):
-    """(a function that makes the drafter that was asked for, the rule that verifies its drafts)."""
-    from specnotes.drafters import EagleDrafter, MedusaDrafter, ModelDrafter
+def drafting(args, pair, gamma):
+    """The measure.Way that was asked for, with gamma drafted tokens in a row."""
     from specnotes.heads import load_heads
-    from specnotes.rules import sampler_match_rule, token_rule
+    from specnotes.measure import Way, eagle_way, medusa_way
 
     if args.drafter == "model":
         for name, usual in (("tree", False), ("nodes", NODES), ("heads", None)):
             if getattr(args, name) != usual:
                 raise ValueError(f"{name}: given with the drafter 'model', expected it with --drafter medusa or eagle")
-        return (lambda: ModelDrafter(pair.draft)), token_rule
+        return Way(gamma)
     if args.nodes != NODES and not args.tree:
         raise ValueError(f"nodes: {args.nodes}, expected them with --tree")
-    heads = load_heads(args.drafter, args.heads, args.target, args.dtype)
+    heads, nodes = load_heads(args.drafter, args.heads, args.target, args.dtype), args.nodes if args.tree else None
     if args.drafter == "eagle":
-        make = lambda: EagleDrafter(heads, args.nodes if args.tree else None)
+        way = eagle_way(heads, args.temperature, gamma, nodes)
     else:
-        chain = None if args.tree else range(-1, len(heads) - 1)
-        make = lambda: MedusaDrafter(heads, chain, args.nodes)
-    make()  # so that what is wrong is said before anything runs
-    return make, sampler_match_rule if args.tree else token_rule
+        way = medusa_way(heads, args.temperature, nodes)._replace(gamma=gamma)
+    way.drafter()  # so that what is wrong is said before anything runs
+    return way
 
 
 def run_generate(args):
@@ -94,6 +92,7 @@ def run_generate(args):
 
     from specnotes.decode import generate, near_ties
     from specnotes.dice import RandomDice
+    from specnotes.drafters import ModelDrafter
     from specnotes.pair import load_pair
 
     if not args.prompt:
@@ -103,12 +102,12 @@ def run_generate(args):
     if args.seed is not None and args.seed < 0:
         raise ValueError(f"seed: {args.seed}, expected an integer >= 0")
     pair = load_pair(args.target, args.draft, args.dtype)
-    drafter, rule = drafting(args, pair)
+    usual = GAMMA if not args.tree else LEVELS if args.temperature == 0 else DRAWN_LEVELS
+    way = drafting(args, pair, usual if args.gamma is None else args.gamma)
     prompt = pair.tokenizer.encode(args.prompt).ids
-    gamma = args.gamma if args.gamma is not None else LEVELS if args.tree else GAMMA
     trace = generate(
-        pair.target, prompt, drafter(), gamma=gamma, max_new_tokens=args.max_new_tokens,
-        temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, rule=rule,
+        pair.target, prompt, way.drafter() if way.drafter else ModelDrafter(pair.draft), gamma=way.gamma, max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, rule=way.rule,
         dice=None if args.seed is None else RandomDice(np.random.default_rng(args.seed)),
     )
     ties = near_ties(pair.target, prompt, trace.tokens) if args.temperature == 0 else []
@@ -180,9 +179,9 @@ def _measured(args, pair, options):
     """The record of one drafter at gamma 0, 1, ..."""
     from specnotes.measure import measure
 
-    drafter, rule = drafting(args, pair)
-    gammas = range((MOST if args.gamma is None else args.gamma) + 1)
-    record = measure(pair, gammas=gammas, drafter=None if args.drafter == "model" else drafter, rule=rule, **options)
+    most = MOST if args.gamma is None else args.gamma
+    way = drafting(args, pair, most)
+    record = measure(pair, gammas=range(most + 1), drafter=way.drafter, rule=way.rule, **options)
     record["settings"] |= {"drafter": args.drafter, "tree": args.tree, "nodes": args.nodes if args.tree else None}
     return record
 
@@ -195,7 +194,8 @@ def _compared(args, pair, options):
     for name, usual in (("gamma", None), ("tree", False), ("nodes", NODES), ("heads", None)):
         if getattr(args, name) != usual:
             raise ValueError(f"{name}: given with the drafter 'all', which has lengths and trees of its own")
-    record = compare(pair, usual_ways(*(load_heads(kind, None, args.target, args.dtype) for kind in KINDS)), **options)
+    medusa, eagle = (load_heads(kind, None, args.target, args.dtype) for kind in KINDS)
+    record = compare(pair, usual_ways(medusa, eagle, args.temperature), **options)
     record["settings"]["drafter"] = ALL
     return record
 

@@ -77,6 +77,22 @@ def one_hot(tokens, vocab_size):
     return rows
 
 
+def without(row, tokens):
+    """A row [V] with some tokens struck out, normalised; uniform over the others where it has nothing left.
+
+    So goes the law of a token that is drawn when others have been drawn before it and may not come again. Where all
+    are struck out nothing is left: the row is 0. Takes Fractions too.
+
+    >>> without(np.array([0.5, 0.25, 0.25]), [0]).tolist(), without(np.array([1.0, 0.0, 0.0]), [0]).tolist()
+    ([0.0, 0.5, 0.5], [0.0, 0.5, 0.5])
+    """
+    offered = np.isin(np.arange(len(row)), tokens)
+    left = np.where(offered, 0, row)
+    if not left.any():
+        left = np.where(offered, 0, row * 0 + 1)
+    return left / left.sum() if left.any() else left
+
+
 def _pair(p, q):
     p, q = check_rows("p", p), check_rows("q", q)
     if p.shape != q.shape:

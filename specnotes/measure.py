@@ -18,8 +18,9 @@ from specnotes.dice import RandomDice
 from specnotes.distributions import probs_from_logits
 from specnotes.drafters import EagleDrafter, MedusaDrafter, ModelDrafter
 from specnotes.machine import bandwidth_bytes_per_s, position_cost
-from specnotes.rules import sampler_match_rule, token_rule
+from specnotes.rules import sampler_match_rule, token_rule, without_replacement_rule
 from specnotes.trace import Trace
+from specnotes.tree import branching_within
 
 # Lines from plays the embedded pair was not trained on: Macbeth, The Tempest, King John.
 PROMPTS = (
@@ -255,21 +256,46 @@ def compare(pair, ways, *, temperature=1.0, tokens=300, repeats=5, threads=1, se
     return {"verify_cost": _verify_cost(groups), "rows": rows} | found
 
 
-def usual_ways(medusa, eagle):
+def medusa_way(heads, temperature, nodes=None):
+    """The Way of Medusa's heads: a drawn chain, or a tree of at most `nodes`.
+
+    At temperature 0 the tree is the best one of the likeliest tokens that came with the heads. Above, tokens that
+    are drawn are accepted more often than the likeliest, so the tree is drawn.
+    """
+    levels = len(heads)
+    if nodes is None:
+        return Way(levels, partial(MedusaDrafter, heads, branching=(1,) * levels))
+    if temperature == 0:
+        return Way(levels, partial(MedusaDrafter, heads, nodes=nodes), sampler_match_rule)
+    branching = branching_within(nodes, levels)
+    return Way(levels, partial(MedusaDrafter, heads, branching=branching), without_replacement_rule)
+
+
+def eagle_way(head, temperature, gamma, nodes=None):
+    """The Way of EAGLE's head with gamma levels: a chain, EAGLE-2's tree of `nodes` at temperature 0, above it a drawn one."""
+    if nodes is None:
+        return Way(gamma, partial(EagleDrafter, head))
+    if temperature == 0:
+        width = min(8, max(1, nodes // 2))
+        return Way(gamma, partial(EagleDrafter, head, nodes=nodes, width=width), sampler_match_rule)
+    branching = branching_within(nodes, max(1, gamma))
+    return Way(gamma, partial(EagleDrafter, head, branching=branching), without_replacement_rule)
+
+
+def usual_ways(medusa, eagle, temperature):
     """{name: Way} of what the course compares: the draft model, and both kinds of heads with chains and trees.
 
-    medusa, eagle: the heads (see specnotes.heads). Trees are not drawn, so the target draws and matches.
+    medusa, eagle: the heads, see specnotes.heads. A drawn tree of 32 has 28 nodes.
     """
-    tree = lambda gamma, make: Way(gamma, make, sampler_match_rule)
     return {
         "draft model, chain of 3": Way(3),
-        "Medusa, chain of 4": Way(4, lambda: MedusaDrafter(medusa, range(-1, 3))),
-        "Medusa, tree of 8": tree(4, lambda: MedusaDrafter(medusa, nodes=8)),
-        "Medusa, tree of 32": tree(4, lambda: MedusaDrafter(medusa, nodes=32)),
-        "EAGLE, chain of 3": Way(3, lambda: EagleDrafter(eagle)),
-        "EAGLE, chain of 4": Way(4, lambda: EagleDrafter(eagle)),
-        "EAGLE, tree of 8": tree(4, lambda: EagleDrafter(eagle, nodes=8, width=4)),
-        "EAGLE, tree of 32": tree(6, lambda: EagleDrafter(eagle, nodes=32)),
+        "Medusa, chain of 4": medusa_way(medusa, temperature),
+        "Medusa, tree of 8": medusa_way(medusa, temperature, 8),
+        "Medusa, tree of 32": medusa_way(medusa, temperature, 32),
+        "EAGLE, chain of 3": eagle_way(eagle, temperature, 3),
+        "EAGLE, chain of 4": eagle_way(eagle, temperature, 4),
+        "EAGLE, tree of 8": eagle_way(eagle, temperature, 4, 8),
+        "EAGLE, tree of 32": eagle_way(eagle, temperature, 4 if temperature else 6, 32),
     }
 
 

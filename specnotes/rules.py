@@ -15,7 +15,7 @@ from numbers import Real
 
 import numpy as np
 
-from specnotes.distributions import _pair, _residual, check_one_row, check_rows, check_token
+from specnotes.distributions import _pair, _residual, check_one_row, check_rows, check_token, without
 from specnotes.records import Verdict, as_draft
 from specnotes.theory import typical_threshold
 
@@ -232,11 +232,7 @@ def _strike(q_row, elders, x):
     """The law of token x when none of the elders could be drawn again."""
     if x in elders or not any(q_row[elder] > 0 for elder in elders):
         return q_row
-    offered = np.isin(np.arange(len(q_row)), elders)
-    left = np.where(offered, 0, q_row)
-    if not left.any():
-        left = np.where(offered, 0, q_row * 0 + 1)
-    return left / left.sum()
+    return without(q_row, elders)
 
 
 def typical_rule(epsilon, delta):

@@ -146,6 +146,26 @@ def from_branching(branching):
     return cartesian([range(_check_count("branching", size)) for size in branching])[1]
 
 
+def branching_within(nodes, levels, most=4):
+    """A branching of at most `nodes` nodes, the first levels widest: each in turn grows as far as fits, up to `most`.
+
+    Fewer levels where there are not as many nodes. Raises ValueError for a count < 1.
+
+    >>> branching_within(32, levels=4), branching_within(3, levels=4)
+    ((4, 2, 1, 1), (1, 1, 1))
+    """
+    counts = {"nodes": nodes, "levels": levels, "most": most}
+    nodes, levels, most = (_check_count(name, value) for name, value in counts.items())
+    branching = [1] * min(levels, nodes)
+    for level in range(len(branching)):
+        while branching[level] < most:
+            branching[level] += 1
+            if int(np.cumprod(branching).sum()) > nodes:
+                branching[level] -= 1
+                break
+    return tuple(branching)
+
+
 def path_products(parents, values):
     """For each node the product of `values` from the root down to it: [n] in, [n] out, in the kind given.
 

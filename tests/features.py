@@ -48,6 +48,13 @@ class TokenChoices:
         return np.array([self.offers[int(feature[0])][:ranks]] * self.heads)
 
 
+class TokenRows(TokenChoices):
+    """Medusa heads whose rows are those of a table, by the feature's token: what an identity warp leaves as they are."""
+
+    def logits(self, feature):
+        return np.array([self.offers[int(feature[0])]] * self.heads)
+
+
 def small(seed=0, config=CONFIG, dtype="float64"):
     """A GPT-2 whose matrices are large enough that every attention pattern matters."""
     return GPT2(config, random_tensors(config, seed, scale=0.5), dtype)

@@ -9,8 +9,10 @@ from specnotes.distributions import probs_from_logits
 from specnotes.drafters import EagleDrafter
 from specnotes.gpt2 import GPT2, Config, random_tensors
 from specnotes.heads import EagleHead
+from specnotes.tree import from_branching
 from tests.features import CONFIG, TokenFeatures, TokenHead, small
 from tests.test_tree_decode import P2, P3, Q2, Q3, SAME, plain_law
+from tests.trees import root_path
 
 LAYER = Config(CONFIG.vocab_size, CONFIG.max_length, CONFIG.width, layers=1, heads=2, tied=False)
 
@@ -46,6 +48,49 @@ def test_a_whole_text_drafted_by_dynamic_trees_has_the_targets_law_exactly(nodes
     found, expected = text_law(P2, Q, rules.with_replacement_rule, 4, 3, nodes=nodes, width=2), plain_law(P2, 4)
     assert found.keys() == expected.keys()
     assert [float(found[word]) for word in expected] == pytest.approx([float(w) for w in expected.values()], rel=1e-12)
+
+
+@pytest.mark.parametrize("P, Q, branching", [(P2, Q2, (2, 1)), (P2, Q2, (1, 2)), (P3, Q3, (2,)), (P2, Q2, (2, 2))])
+@pytest.mark.parametrize("gamma", [1, 2])
+def test_a_whole_text_drafted_by_drawn_trees_has_the_targets_law_exactly(P, Q, branching, gamma):
+    assert text_law(P, Q, rules.without_replacement_rule, 3, gamma, branching=branching) == plain_law(P, 3)
+
+
+def test_a_drawn_tree_near_the_end_of_the_context_leaves_the_law_of_a_shorter_text():
+    law_ = text_law(P2, Q2, rules.without_replacement_rule, 9, gamma=2, max_length=5, branching=(2, 1))
+    assert law_ == plain_law(P2, 3)
+
+
+def test_a_drawn_tree_has_the_rows_of_the_paths_read_alone_and_distinct_siblings():
+    head, target, prompt = small_head(), small(), [1, 2, 3]
+    features = target.forward(prompt[:-1]).features
+    drafter = EagleDrafter(head, branching=(3, 2, 1))
+    drafter.start(prompt)
+    drafter.read(features)
+    draft, q = drafter.propose(prompt, 3, probs_from_logits, RandomDice(np.random.default_rng(1)))
+    assert draft.parents == tuple(from_branching((3, 2, 1))) and head.length == 2
+    for node in range(len(draft)):
+        fresh, step = small_head(), None
+        step = fresh.forward(prompt[1:], features=features)
+        for above in root_path(node, draft.parents)[:-1]:
+            step = fresh.forward([draft.tokens[above]], features=step.features[-1:])
+        row = probs_from_logits(step.logits)[-1]
+        elders = [draft.tokens[other] for other in draft.children(draft.parents[node]) if other < node]
+        row[elders] = 0
+        np.testing.assert_allclose(q[node], row / row.sum(), rtol=0, atol=1e-9)
+        assert draft.tokens[node] not in elders
+
+
+def test_a_head_with_little_room_draws_fewer_levels():
+    drafter = EagleDrafter(TokenHead(Q2, 0, 8), branching=(2, 2))
+    drafter.start([0] * 7)
+    drafter.read(np.zeros((6, 1)))
+    # 8 rows, 6 of them for the prompt: the 2 left are for the first level, the last level is not read
+    assert drafter._levels(2) == 2
+    drafter.commit([0], np.zeros((1, 1)))
+    assert drafter._levels(2) == 1
+    drafter.commit([0, 0], np.zeros((2, 1)))
+    assert drafter._levels(2) == 0
 
 
 def test_near_the_end_of_the_context_the_law_is_that_of_a_shorter_text():

@@ -10,7 +10,7 @@ from specnotes.gpt2 import GPT2, Config
 from specnotes.heads import EagleHead, MedusaHeads
 from specnotes.pair import Pair
 from specnotes.records import Draft, Round, Verdict
-from specnotes.rules import sampler_match_rule, token_rule
+from specnotes.rules import sampler_match_rule, token_rule, without_replacement_rule
 from specnotes.trace import Trace
 from specnotes.tree import from_branching
 from tests.test_plots import byte_tokenizer
@@ -237,17 +237,27 @@ def eagle_head(target):
     return EagleHead.random(Config(config.vocab_size, config.max_length, config.width, 1, 2, tied=False), seed=3)
 
 
-def test_the_usual_ways_are_compared_on_the_same_prompts():
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_the_usual_ways_are_compared_on_the_same_prompts(temperature):
     pair, medusa = tiny_pair(), tiny_heads()
     medusa = MedusaHeads([*medusa.blocks, medusa.blocks[0]], [*medusa.tables, medusa.tables[0]])
     medusa.trees = {8: from_branching((2, 1, 1, 1)), 32: from_branching((8, 1, 1, 1))}
-    ways = measure.usual_ways(medusa, eagle_head(pair.target))
-    found = measure.compare(pair, ways, tokens=40, repeats=1)
+    ways = measure.usual_ways(medusa, eagle_head(pair.target), temperature)
+    found = measure.compare(pair, ways, tokens=40, repeats=1, temperature=temperature)
     assert json.loads(json.dumps(found)).keys() == {"verify_cost", "rows", "machine", "settings"}
     nodes = {row["name"]: row["nodes_per_pass"] for row in found["rows"]}
     assert list(nodes) == list(ways)
     assert 20 < nodes["EAGLE, tree of 32"] <= 32 and 20 < nodes["Medusa, tree of 32"] <= 32  # fewer near the end
-    assert 2 < nodes["draft model, chain of 3"] <= 3 and 3 < nodes["EAGLE, chain of 4"] <= 4
+    assert 6 < nodes["EAGLE, tree of 8"] <= 8 and 6 < nodes["Medusa, tree of 8"] <= 8
+    assert 2 < nodes["draft model, chain of 3"] <= 3 < nodes["EAGLE, chain of 4"] <= 4
     assert all((row["beta_by_step"] == []) == ("tree" in row["name"]) for row in found["rows"])
     table = _compared_table(found)
     assert all(name in table for name in ways) and "if positions" in table
+
+
+def test_above_temperature_zero_trees_are_drawn():
+    heads = eagle_head(tiny(2, 0))
+    assert measure.eagle_way(heads, 0, 6, 32).drafter().branching is None
+    drawn = measure.eagle_way(heads, 0.5, 4, 32)
+    assert drawn.drafter().branching == (4, 2, 1, 1) and drawn.rule is without_replacement_rule
+    assert measure.medusa_way(tiny_heads(), 1.0, 9).drafter().branching == (3, 1, 1)

@@ -10,8 +10,8 @@ from specnotes.drafters import MedusaDrafter
 from specnotes.heads import MedusaHeads
 from specnotes.tree import from_branching
 from tests.exact import row
-from tests.features import CONFIG, TokenChoices, TokenFeatures, small
-from tests.test_tree_decode import P2, P3, SAME, SHAPES, plain_law
+from tests.features import CONFIG, TokenChoices, TokenFeatures, TokenRows, small
+from tests.test_tree_decode import P2, P3, Q2, Q3, SAME, SHAPES, plain_law
 
 
 def random_heads(count=4, seed=1):
@@ -163,3 +163,46 @@ def test_a_target_without_features_is_refused():
 def test_heads_of_shapes_that_do_not_agree_are_refused(blocks, tables, word):
     with pytest.raises(ValueError, match=word):
         MedusaHeads(blocks, tables)
+
+
+@pytest.mark.parametrize("P, Q, branching", [(P2, Q2, (2, 1)), (P2, Q2, (1, 2)), (P3, Q3, (2,)), (P2, Q2, (1, 1))])
+@pytest.mark.parametrize("gamma", [1, 2])
+def test_a_whole_text_drafted_by_drawn_trees_has_the_targets_law_exactly(P, Q, branching, gamma):
+    def text(dice):
+        drafter = MedusaDrafter(TokenRows(Q, len(P), 2), branching=branching)
+        done = decode.rounds(
+            TokenFeatures(P), [1, 0], drafter, gamma=gamma, max_new_tokens=3, warp=SAME,
+            rule=rules.without_replacement_rule, dice=dice,
+        )
+        return tuple(token for round in done for token in round.tokens)
+
+    assert law.exact_law(text) == plain_law(P, 3)
+
+
+def test_a_drawn_tree_has_distinct_siblings_and_the_law_each_was_drawn_from():
+    from specnotes.dice import RandomDice
+    from specnotes.distributions import probs_from_logits
+
+    heads, feature = random_heads(), np.random.default_rng(0).standard_normal(CONFIG.width)
+    drafter = MedusaDrafter(heads, branching=(3, 2))
+    drafter.start([1, 2])
+    drafter.read(feature[None])
+    draft, q = drafter.propose([1, 2], 4, probs_from_logits, RandomDice(np.random.default_rng(1)))
+    assert draft.parents == tuple(from_branching((3, 2))) and drafter.max_nodes == len(draft) == 9
+    rows = probs_from_logits(heads.logits(feature))
+    for parent, depth in ((-1, 0), (0, 1), (1, 1), (2, 1)):
+        nodes = draft.children(parent)
+        tokens = [draft.tokens[node] for node in nodes]
+        assert len(set(tokens)) == len(tokens)
+        for place, node in enumerate(nodes):
+            left = rows[depth].copy()
+            left[tokens[:place]] = 0
+            np.testing.assert_allclose(q[node], left / left.sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("branching, word", [((0,), "branching: 0"), ((14,), "at most 13 children"), ((1,) * 5, "1 to 4 levels"), ((), "1 to 4")])
+def test_a_branching_that_cannot_be_drawn_is_refused(branching, word):
+    with pytest.raises(ValueError, match=word):
+        MedusaDrafter(random_heads(), branching=branching)
+    with pytest.raises(ValueError, match="beside parents"):
+        MedusaDrafter(random_heads(), [-1], branching=(2,))

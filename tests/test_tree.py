@@ -239,3 +239,15 @@ def test_a_dynamic_tree_that_may_expand_everything_keeps_the_likeliest_texts(tra
 def test_what_makes_no_tree_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("nodes, branching", [(1, (1,)), (4, (1,) * 4), (7, (1, 2, 1, 1)), (8, (2, 1, 1, 1)), (16, (4, 1, 1, 1)), (44, (4, 3, 1, 1))])
+def test_a_branching_within_a_budget_is_wide_where_it_begins(nodes, branching):
+    found = tree.branching_within(nodes, 4)
+    assert found == branching and len(tree.from_branching(found)) <= nodes
+
+
+def test_a_budget_of_no_nodes_is_refused():
+    for settings in ({"nodes": 0, "levels": 4}, {"nodes": 4, "levels": 0}, {"nodes": 4, "levels": 4, "most": 1.5}):
+        with pytest.raises(ValueError, match="expected an integer >= 1"):
+            tree.branching_within(**settings)

@@ -122,8 +122,9 @@ def compared(name):
     from specnotes.measure import compare, usual_ways
     from specnotes.pair import load_pair
 
-    ways = usual_ways(load_heads("medusa"), load_heads("eagle"))
-    return compare(load_pair(), ways, temperature=float(name.removeprefix("drafters-T")), repeats=5)
+    temperature = float(name.removeprefix("drafters-T"))
+    ways = usual_ways(load_heads("medusa"), load_heads("eagle"), temperature)
+    return compare(load_pair(), ways, temperature=temperature, repeats=5)
 
 
 def record(name):

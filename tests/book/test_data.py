@@ -111,7 +111,7 @@ def test_a_comparison_has_the_usual_ways_and_figures_that_belong_together(name):
     from specnotes.heads import load_heads
     from specnotes.measure import usual_ways
 
-    record, ways = DRAFTERS[name], usual_ways(load_heads("medusa"), load_heads("eagle"))
+    record, ways = DRAFTERS[name], usual_ways(load_heads("medusa"), load_heads("eagle"), DRAFTERS[name]["settings"]["temperature"])
     assert record["settings"]["temperature"] == float(name.removeprefix("drafters-T"))
     assert [row["name"] for row in record["rows"]] == list(ways)
     for row in record["rows"]:
