@@ -130,3 +130,43 @@ def test_a_comparison_has_the_usual_ways_and_figures_that_belong_together(name):
         # medians of phases and of speed-ups are taken apart, so they agree only roughly
         assert row["tokens_per_pass"] / sum(row["steps"].values()) == pytest.approx(row["speedup"], rel=0.1)
         assert bool(row["beta_by_step"]) != tree
+
+
+def test_what_the_chapter_on_heads_says_of_its_records_is_so():
+    from specnotes.heads import load_heads
+    from specnotes.tree import expected_tokens
+
+    warm, greedy = ({row["name"]: row for row in DRAFTERS[name]["rows"]} for name in ("drafters-T1", "drafters-T0"))
+    draft, medusa = "draft model, chain of 3", load_heads("medusa")
+    for rows in (warm, greedy):
+        for kind in ("Medusa", "EAGLE"):
+            tokens = [rows[f"{kind}, {shape}"]["tokens_per_pass"] for shape in ("chain of 4", "tree of 8", "tree of 32")]
+            assert tokens == sorted(tokens)
+            assert rows[f"{kind}, tree of 32"]["speedup_high"] < 1
+        assert max(rows, key=lambda name: rows[name]["tokens_per_pass"]) == "EAGLE, tree of 32"
+    assert greedy["Medusa, chain of 4"]["tokens_per_pass"] == pytest.approx(greedy[draft]["tokens_per_pass"], abs=0.1)
+    assert warm["Medusa, tree of 32"]["tokens_per_pass"] < warm[draft]["tokens_per_pass"] - 0.5
+    for nodes in (8, 32):
+        promised = expected_tokens(medusa.trees[nodes], medusa.accuracy)
+        assert promised < greedy[f"Medusa, tree of {nodes}"]["tokens_per_pass"] < 1.1 * promised
+    assert greedy["Medusa, tree of 32"]["steps"]["target"] == pytest.approx(5, abs=0.2)
+    best = [max(rows, key=lambda name: rows[name]["speedup"]) for rows in (warm, greedy)]
+    assert best == [draft, "EAGLE, chain of 3"]
+    assert warm[draft]["steps"]["draft"] == pytest.approx(warm["EAGLE, chain of 3"]["steps"]["draft"] / 2, abs=0.03)
+    assert greedy["Medusa, tree of 32"]["speedup_free"] > greedy[draft]["speedup_free"]
+    here, other = (RECORDS[name]["rows"][3] for name in ("measured", "measured-other"))
+    assert {round(row["tokens_per_pass"], 1) for row in (warm[draft], here, other)} == {2.7}
+    assert other["speedup_low"] > max(here["speedup_high"], warm[draft]["speedup_high"])
+
+
+def test_the_heads_reach_what_their_card_says():
+    report = json.loads((ROOT / "specnotes" / "assets" / "heads" / "training.json").read_text(encoding="utf-8"))
+    eagle, decoded = report["eagle"]["acceptance_T1"], report["decoded"]
+    assert eagle[0] >= 0.75 and eagle[3] >= 0.70
+    assert decoded["eagle_acceptance_by_step_T1"][0] >= 0.75 and decoded["eagle_acceptance_by_step_T1"][3] >= 0.70
+    assert decoded["medusa_tree_tokens_per_pass_T0"] >= 1.8 and decoded["eagle_tree_tokens_per_pass_T0"] >= 3.0
+    assert decoded["nodes"] == 32
+    for other in ("eagle-unshifted", "eagle-unfed"):
+        assert all(alone < both for alone, both in zip(report[other]["acceptance_T1"], eagle, strict=True))
+    own, tied = (report[kind]["accuracy"]["cold"] for kind in ("medusa", "medusa-tied"))
+    assert all(one[0] > two[0] for one, two in zip(own, tied, strict=True))
