@@ -19,7 +19,7 @@ ARROWS = {
     "heads": "gpt2 checkpoint pair",
     "drafters": "records tree language_model distributions pair",
     "decode": "dice rules records trace language_model distributions",
-    "measure": "decode theory machine trace dice distributions drafters rules",
+    "measure": "decode theory machine trace dice distributions drafters rules tree",
     "machine": "roofline",
     "serving": "roofline theory",
     "mistakes": "law rules records",
