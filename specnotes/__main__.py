@@ -226,6 +226,8 @@ def _warnings(record):
         lines.append(f"the context ended {settings['cut_by_context']} plain runs early: they have fewer tokens")
     if machine["cpu_share"] < 0.95:
         lines.append(f"the machine was busy: only {machine['cpu_share']:.0%} of a core was ours, so distrust these times")
+    for name, value in machine.get("kernels_chosen_by", {}).items():
+        lines.append(f"{name}={value} is set: NumPy computes with kernels not meant for this processor; unset it to measure")
     return lines
 
 

@@ -4,6 +4,7 @@ Every figure is a ratio of runs made next to each other in one process, with its
 is a property of speculative decoding in general: a record says which machine it came from.
 """
 
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -49,6 +50,7 @@ MORE_PROMPTS = (
 )
 POSITIONS = range(1, 10)
 DRAFTS = 4  # draft steps between two target steps where c is measured
+KERNEL_CHOICES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 TURNS = 8  # how often, beside each group of runs, a pass over k positions and a draft step are timed
 
 
@@ -190,8 +192,12 @@ def median_interval(values, rng, resamples=2000, level=0.95):
 
 
 def machine():
-    """What the numbers were measured on: processor, Python, NumPy and its BLAS, and how fast it reads memory."""
+    """What the numbers were measured on: processor, Python, NumPy and its BLAS, and how fast it reads memory.
+
+    kernels_chosen_by: the environment variables, where some are set, that make OpenBLAS take kernels for another processor.
+    """
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    chosen = {name: os.environ[name] for name in KERNEL_CHOICES if name in os.environ}
     return {
         "processor": _processor(),
         "system": platform.system(),
@@ -199,7 +205,7 @@ def machine():
         "numpy": np.__version__,
         "blas": f"{blas['name']} {blas['version']}",
         "bandwidth_bytes_per_s": float(f"{bandwidth_bytes_per_s():.3g}"),
-    }
+    } | ({"kernels_chosen_by": chosen} if chosen else {})
 
 
 def _processor():
@@ -339,8 +345,7 @@ def _verify_cost(groups):
 def _summary(groups, by_model, rng):
     """alpha, c, verify_cost and the rows of these Groups."""
     drafted = [round for group in groups for run in group.runs.values() for round in run.trace.rounds]
-    betas = [beta for round in drafted for beta in round.betas]
-    alpha = float(np.mean(betas)) if betas and all(round.draft.is_chain for round in drafted) else None
+    alpha = Trace(drafted, "length").alpha
     c = float(np.median([group.c for group in groups])) if by_model else head_cost(groups)
     verify_cost = _verify_cost(groups)
     rows = [

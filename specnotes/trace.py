@@ -54,8 +54,11 @@ class Trace:
     def alpha(self):
         """Mean of sum min(p, q) over the positions examined: Leviathan's alpha, without coin noise.
 
-        Of chains judged one position at a time: `block_rule` looks at whole chains, and examines more.
+        Of chains judged one position at a time: `block_rule` looks at whole chains, and examines more. None where a
+        draft branched: several candidates at a position have no single overlap.
         """
+        if not all(round.draft.is_chain for round in self.rounds):
+            return None
         betas = [beta for round in self.rounds for beta in round.betas]
         return _ratio(sum(betas), len(betas))
 

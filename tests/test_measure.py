@@ -261,3 +261,13 @@ def test_above_temperature_zero_trees_are_drawn():
     drawn = measure.eagle_way(heads, 0.5, 4, 32)
     assert drawn.drafter().branching == (4, 2, 1, 1) and drawn.rule is without_replacement_rule
     assert measure.medusa_way(tiny_heads(), 1.0, 9).drafter().branching == (3, 1, 1)
+
+
+def test_kernels_chosen_by_the_environment_are_recorded_and_said(monkeypatch, record):
+    for name in measure.KERNEL_CHOICES:
+        monkeypatch.delenv(name, raising=False)
+    assert "kernels_chosen_by" not in measure.machine()
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    machine = measure.machine()
+    assert machine["kernels_chosen_by"] == {"OPENBLAS_CORETYPE": "Haswell"}
+    assert "OPENBLAS_CORETYPE=Haswell is set" in _table(record | {"machine": record["machine"] | machine})

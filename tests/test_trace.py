@@ -62,3 +62,10 @@ def test_the_survival_of_a_tree_goes_by_its_levels():
 
     trace = Trace((siblings((0,), 0, "bonus"), siblings((2,), 0, "bonus"), siblings((), 1, "recovered")), "length")
     assert trace.survival == trace.acceptance_by_position == (2 / 3,)
+
+
+def test_where_a_draft_branched_there_is_no_alpha():
+    chain = Round(Draft.chain([1]), Verdict((0,), 2, "bonus", (1,)), (1, 2), ("accepted", "bonus"), (0.5,))
+    tree = Round(Draft((1, 2), (-1, -1)), Verdict((), 0, "recovered"), (0,), ("recovered",))
+    assert Trace([chain], "length").alpha == 0.5 and Trace([chain, tree], "length").alpha is None
+    assert Trace([chain, tree], "length").acceptance == 0.5
