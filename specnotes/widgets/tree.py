@@ -68,7 +68,7 @@ class TreeExplorer(Explorer):
     title = "The best tree for a budget of nodes"
     readouts = (
         ("tokens per pass", "{tokens:.2f}"),
-        ("a pass costs", "{pass_cost:.2f} plain steps"),
+        ("a pass costs, in plain steps", "{pass_cost:.2f}"),
         ("speed-up if drafts are free", "{gain:.2f}×"),
         ("best budget here", "{best_nodes} at {best_gain:.2f}×"),
         ("the last node adds", "{added:.3f}"),
