@@ -1,6 +1,10 @@
-"""What every test stands on: figures without a window, and no training code where torch is missing."""
+"""What every test stands on: one thread a worker, figures without a window, no training code where torch is missing."""
 
 import importlib.util
+import os
+
+for library in ("OPENBLAS", "OMP", "MKL"):  # read when NumPy is imported; workers that share cores would wait for each other
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import matplotlib
 
