@@ -91,6 +91,7 @@ def measured_speedup(record):
     _with_intervals(axes, rows, "o", BLUE, "measured, 95 % interval")
     axes.plot(gammas, [row["predicted_flat"] for row in rows], "--", color=GREY, label="formula, flat verify cost")
     axes.plot(gammas, [row["predicted_measured"] for row in rows], "-", color=ORANGE, label="formula, measured verify cost")
+    axes.set_ylim(0)  # last, as it fixes the upper end too
     axes.legend(frameon=False)
     return figure
 
@@ -101,7 +102,6 @@ def _with_intervals(axes, rows, style, colour, label):
     axes.errorbar(gammas, middle, spread, fmt=style, color=colour, markersize=5, capsize=4, label=label)
     axes.axhline(1, color=INK, linewidth=0.8)
     axes.set_xticks(gammas)
-    axes.set_ylim(0)
 
 
 def position_costs(curves):
@@ -128,6 +128,7 @@ def measured_at_temperatures(records):
     for record, colour, style in zip(records, (BLUE, GREEN, ORANGE), ("o-", "s-.", "^--")):
         label = f"temperature {record['settings']['temperature']:g}, α = {record['alpha']:.2f}"
         _with_intervals(axes, record["rows"], style, colour, label)
+    axes.set_ylim(0)
     axes.legend(frameon=False)
     return figure
 

@@ -109,3 +109,11 @@ def test_the_comparison_draws_what_a_pass_costs_and_yields():
     assert [bar.get_x() for bar in axes.patches[::2]] == [0, 0.25, 1.75]
     assert list(axes.lines[0].get_xdata()) == [3.0, 2.0]
     assert [text.get_text() for text in axes.texts] == ["1.60× (1.50 to 1.70)"] * 2
+
+
+@pytest.mark.parametrize("figure", [lambda: plots.measured_speedup(RECORD), lambda: plots.measured_at_temperatures([RECORD])])
+def test_nothing_drawn_lies_outside_the_frame(figure):
+    [axes] = figure().axes
+    low, high = axes.get_ylim()
+    drawn = [value for line in axes.lines for value in line.get_ydata()]
+    assert low == 0 and high >= max(drawn) > 1
