@@ -276,8 +276,8 @@ stages.SAMPLED_ROWS, heads.HELD_WINDOWS, heads.RANKS = 8, 2, 8
 heads.train = partial(loop.train, save_seconds=0.0, every=5)
 out = Path(sys.argv[1])
 tokenizer = tokens.train_tokenizer([TEXT], 300)
-export.write_model(GPT2(Shape(1, 16, 2, 300, 32), seed=3), out / "target", 0)
-export.write_tokenizer(tokenizer, out / "target", 32)
+export.write_model(GPT2(Shape(1, 16, 2, 300, 40), seed=3), out / "target", 0)
+export.write_tokenizer(tokenizer, out / "target", 40)
 heads.main(["--target", str(out / "target"), "--out", str(out), "--no-compile", "--medusa-steps", "7",
             "--eagle-steps", "8", "--corpus-tokens", "640", "--sampled-tokens", "256", "--cold-tokens", "256"])
 """
