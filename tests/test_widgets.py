@@ -250,3 +250,10 @@ def test_the_twin_carries_the_tree_of_every_setting_a_slider_can_reach():
     assert len(tables) == 9 * 6 * 6 and all(len(parents) == 32 for parents in tables.values())
     assert tables["0.6 0.3 0.8"][:8] == TreeExplorer().results["parents"]
     assert len(html_twin(TreeExplorer())) < 60_000
+
+
+@pytest.mark.parametrize("name, value", [("first", 0.55), ("caught", 0.6), ("fade", 0.45), ("nodes", 33), ("nodes", 2.5), ("extra", -0.1)])
+def test_the_tree_explorer_refuses_what_the_page_has_no_tree_for(name, value):
+    with pytest.raises(ValueError, match=f"{name}: {value}, expected"):
+        TreeExplorer(**{name: value})
+    assert TreeExplorer(first=0.1 + 0.2).first == 0.3

@@ -1,6 +1,7 @@
 """The fourth explorer: the best tree of so many nodes, what it yields, and what verifying it costs."""
 
-from functools import lru_cache
+from functools import cache
+from itertools import product
 
 import traitlets
 
@@ -27,7 +28,7 @@ def acceptance_row(first, caught, fade, depth, ranks=MAX_NODES):
     return row
 
 
-@lru_cache(maxsize=None)
+@cache
 def grown(first, caught, fade):
     """Parents of the best trees of 1, 2, ..., 32 nodes, in the order in which nodes are added."""
     paths = growth([acceptance_row(first, caught, fade, depth) for depth in range(MAX_NODES)], MAX_NODES)
@@ -45,8 +46,21 @@ def reach(parents, first, caught, fade):
     return path_products(parents, values)
 
 
-def _keys(slider):
-    return [round(slider.low + slider.step * index, 6) for index in range(round((slider.high - slider.low) / slider.step) + 1)]
+class GridSlider(Slider):
+    """A Slider that takes its own steps only, since the page carries a tree for each of them and for nothing between."""
+
+    @property
+    def values(self):
+        """All values it takes."""
+        return [round(self.low + self.step * index, 6) for index in range(round((self.high - self.low) / self.step) + 1)]
+
+    def validate(self, obj, value):
+        """The value as a float, or a ValueError."""
+        value = super().validate(obj, value)
+        nearest = min(self.values, key=lambda step: abs(step - value))
+        if abs(nearest - value) > 1e-9:
+            raise ValueError(f"{self.name}: {value!r}, expected one of {', '.join(map(str, self.values))}")
+        return nearest
 
 
 class TreeExplorer(Explorer):
@@ -58,7 +72,7 @@ class TreeExplorer(Explorer):
     `results`: parents and reach (the chance that each node is accepted), tokens, pass_cost = 1 + extra * nodes,
     gain = tokens / pass_cost (drafting taken as free), best_nodes and best_gain, added (what the last node brings),
     and curves over 0..32 nodes. The trees are `tree.growth`'s.
-    Raises ValueError for a setting that does not exist or is out of range.
+    Raises ValueError for a setting that does not exist or is out of range, or between the steps of first, caught, fade.
 
     >>> TreeExplorer(nodes=3, first=0.5, caught=0.5, fade=1.0).results["parents"]
     [-1, -1, 0]
@@ -74,15 +88,15 @@ class TreeExplorer(Explorer):
         ("the last node adds", "{added:.3f}"),
     )
     nodes = Slider(8, 0, MAX_NODES, 1, "nodes in the tree")
-    first = Slider(0.60, 0.1, 0.9, 0.1, "first candidate is right", places=1)
-    caught = Slider(0.30, 0, 0.5, 0.1, "each further one catches", places=1)
-    fade = Slider(0.80, 0.5, 1, 0.1, "kept from level to level", places=1)
+    first = GridSlider(0.60, 0.1, 0.9, 0.1, "first candidate is right", places=1)
+    caught = GridSlider(0.30, 0, 0.5, 0.1, "each further one catches", places=1)
+    fade = GridSlider(0.80, 0.5, 1, 0.1, "kept from level to level", places=1)
     extra = Slider(0.08, 0, 0.3, 0.01, "cost of a further position", places=2)
 
     @traitlets.default("tables")
     def _default_tables(self):
-        settings = ((a, b, c) for a in _keys(type(self).first) for b in _keys(type(self).caught) for c in _keys(type(self).fade))
-        return {"grown": {" ".join(f"{value:.1f}" for value in each): grown(*each) for each in settings}}
+        steps = [self.traits()[name].values for name in ("first", "caught", "fade")]
+        return {"grown": {" ".join(f"{value:.1f}" for value in each): grown(*each) for each in product(*steps)}}
 
     @staticmethod
     def compute(nodes, first, caught, fade, extra):
