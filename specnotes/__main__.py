@@ -55,7 +55,7 @@ def _add_drafter(command, *more):
     help = usual + "; all: compare the three, chains and trees" if more else usual
     command.add_argument("--drafter", choices=(*DRAFTERS, *more), default="model", help=help)
     command.add_argument("--tree", action="store_true", help="draft a tree: at temperature 0 of the likeliest tokens, above of drawn ones")
-    command.add_argument("--nodes", type=int, default=NODES, metavar="N", help=f"drafted tokens of a tree, at most; default {NODES}")
+    command.add_argument("--nodes", type=int, default=NODES, metavar="N", help=f"drafted tokens of a tree, at most; Medusa at temperature 0 has trees of 4, 8, 16 and 32; default {NODES}")
     command.add_argument("--heads", metavar="FOLDER", help="with medusa and eagle: a folder that python -m specnotes.train.heads wrote; default: the embedded heads")
 
 
@@ -82,7 +82,9 @@ def drafting(args, pair, gamma):
     if args.drafter == "eagle":
         way = eagle_way(heads, args.temperature, gamma, nodes)
     else:
-        way = medusa_way(heads, args.temperature, nodes)._replace(gamma=gamma)
+        if args.gamma is not None and args.gamma > len(heads):
+            raise ValueError(f"gamma: {args.gamma}, expected at most {len(heads)}, one level for each Medusa head")
+        way = medusa_way(heads, args.temperature, nodes)._replace(gamma=min(gamma, len(heads)))
     way.drafter()  # so that what is wrong is said before anything runs
     return way
 
@@ -181,7 +183,7 @@ def _measured(args, pair, options):
 
     most = MOST if args.gamma is None else args.gamma
     way = drafting(args, pair, most)
-    record = measure(pair, gammas=range(most + 1), drafter=way.drafter, rule=way.rule, **options)
+    record = measure(pair, gammas=range(way.gamma + 1), drafter=way.drafter, rule=way.rule, **options)
     record["settings"] |= {"drafter": args.drafter, "tree": args.tree, "nodes": args.nodes if args.tree else None}
     return record
 
@@ -239,16 +241,18 @@ def _table(record):
     settings = record["settings"]
     lines = [
         *_heading(record),
-        f"drafter {settings.get('drafter', 'model')}{' with trees of %d nodes' % settings['nodes'] if settings.get('tree') else ''}, "
+        f"drafter {settings.get('drafter', 'model')}{' with trees of at most %d nodes' % settings['nodes'] if settings.get('tree') else ''}, "
         f"alpha {_number(record['alpha'], 3)}, c {_number(record['c'], 3)}, {_costs(record)}",
         "",
-        "       tokens per pass    speed-up                predicted       measured/predicted  ms per pass",
-        "gamma  measured  formula  measured (95 %)         flat  measured  tokens  time        draft  target  rule",
+        "              tokens per pass    speed-up                predicted       measured/predicted  ms per pass",
+        "gamma  nodes  measured  formula  measured (95 %)         flat  measured  tokens  time        draft  target  rule",
     ]
     lines += [_table_row(row) for row in record["rows"]]
-    lines += ["", "acceptance by position, given that it was examined"]
+    lines += ["", "gamma  acceptance by position, given that it was examined"]
     lines += [f"{row['gamma']:5}  " + "  ".join(f"{a:.2f}" for a in row["acceptance_by_position"] if a is not None) for row in record["rows"][1:]]
     lines += ["", "predicted: from alpha and c, with free positions (flat) and with the measured t(gamma + 1) / t(1)"]
+    if settings.get("tree"):
+        lines.append("a tree has no single alpha, so nothing is predicted for it; gamma counts its levels")
     return "\n".join(lines + _warnings(record))
 
 
@@ -281,7 +285,7 @@ def _number(value, digits=2):
 def _table_row(row):
     draft, target, rule = (1e3 * row["seconds_per_pass"][phase] for phase in ("draft", "target", "rule"))
     return (
-        f"{row['gamma']:5}  {row['tokens_per_pass']:8.2f}  {_number(row['tokens_formula']):>7}  {_spread(row):22}  "
+        f"{row['gamma']:5}  {row['nodes_per_pass']:5.1f}  {row['tokens_per_pass']:8.2f}  {_number(row['tokens_formula']):>7}  {_spread(row):22}  "
         f"{_number(row['predicted_flat']):>4}  {_number(row['predicted_measured']):>8}  "
         f"{_number(row['token_part']):>6}  {_number(row['cost_part']):>4}"
         f"        {draft:5.2f}  {target:6.2f}  {rule:4.2f}"

@@ -24,7 +24,8 @@ def generate(
 
     target: a LanguageModel. prompt, stop: token ids; a stop token ends the text and is part of it.
     drafter: what guesses gamma tokens per pass (see specnotes.drafters); None is plain decode. temperature, top_k, top_p: the
-    warp, the same for target and draft. dice: None takes fresh entropy and records its seed.
+    warp, the same for target and draft. rule: what judges a draft, see specnotes.rules; each drafter of trees says
+    which rules go with it. dice: None takes fresh entropy and records its seed.
     The text has the target's warped law whatever the drafter is (for a lossless rule).
     Raises ValueError for an empty prompt or one that does not fit, a token outside the vocabulary,
     gamma or max_new_tokens < 0, a warp out of range, a drafter with a larger vocabulary.

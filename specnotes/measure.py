@@ -299,7 +299,7 @@ def usual_ways(medusa, eagle, temperature):
         "Medusa, tree of 8": medusa_way(medusa, temperature, 8),
         "Medusa, tree of 32": medusa_way(medusa, temperature, 32),
         "EAGLE, chain of 3": eagle_way(eagle, temperature, 3),
-        "EAGLE, chain of 4": eagle_way(eagle, temperature, 4),
+        "EAGLE, chain of 7": eagle_way(eagle, temperature, 7),
         "EAGLE, tree of 8": eagle_way(eagle, temperature, 4, 8),
         "EAGLE, tree of 32": eagle_way(eagle, temperature, 4 if temperature else 6, 32),
     }
@@ -377,6 +377,7 @@ def _measured(runs, rng):
         low = high = None
     return {
         "tokens_per_pass": sum(run.tokens for run, _ in runs) / sum(run.passes for run, _ in runs),
+        "nodes_per_pass": sum(len(round.draft) for round in pooled.rounds) / len(pooled.rounds),
         "acceptance_by_position": list(pooled.acceptance_by_position),
         "speedup": speedup,
         "speedup_low": low,
@@ -387,7 +388,7 @@ def _measured(runs, rng):
 def compared_row(name, way, runs, rng):
     """The figures of one Way from its runs, [(Run, plain Run next to it), ...].
 
-    tokens_per_pass, speedup and its interval: as in `make_row`. nodes_per_pass: drafted tokens that the target verified.
+    tokens_per_pass, nodes_per_pass, speedup and its interval: as in `make_row`.
     steps: {"draft", "target", "rule"}: what a pass spends on each, in passes of the plain run next to it, medians.
     speedup_free: what it would be if the target took no longer than in a plain pass, however many positions it verifies.
     beta_by_step: mean sum of min(p, q) at the j-th drafted token of a chain, where it was reached; none for a tree.
@@ -405,7 +406,6 @@ def compared_row(name, way, runs, rng):
         "name": name,
         "gamma": way.gamma,
         **measured,
-        "nodes_per_pass": sum(len(round.draft) for round in drafted) / len(drafted),
         "steps": steps,
         "speedup_free": measured["tokens_per_pass"] / (steps["draft"] + plain_target + steps["rule"]),
         "beta_by_step": _mean_by_step([round.betas for round in drafted]),
@@ -420,7 +420,7 @@ def _mean_by_step(rows):
 def make_row(gamma, runs, alpha, c, verify_cost, rng):
     """The figures of one gamma from its runs, [(Run, plain Run next to it), ...].
 
-    tokens_per_pass is counted over the timed passes. speedup is the median of seconds per token, plain over
+    tokens_per_pass is counted over the timed passes; nodes_per_pass are drafted tokens that the target verified. speedup is the median of seconds per token, plain over
     speculative, with speedup_low and speedup_high, its 95 % bootstrap interval (None for a single run). predicted_flat takes gamma + 1
     positions to cost what one does, predicted_measured takes what was measured.
     speedup = predicted_measured * token_part * cost_part: token_part is what the formula for the tokens is off,

@@ -87,7 +87,10 @@ def _checked(p, q, draft):
 
 def _check_chain(draft):
     if not draft.is_chain:
-        raise ValueError(f"draft: parents {draft.parents} branch, expected a chain for this rule")
+        raise ValueError(
+            f"draft: parents {draft.parents} branch, expected a chain for this rule; greedy_rule, sampler_match_rule, "
+            "with_replacement_rule, without_replacement_rule and typical_rule take trees"
+        )
 
 
 def token_rule(p, q, draft, dice):

@@ -292,7 +292,8 @@ def growth(acceptance, nodes):
     """Medusa's greedy addition: root paths by rank, the likeliest new node first; each beginning is itself a tree.
 
     acceptance: as in `expected_tokens`. Where acceptance never rises with rank, as that of a head's first, second,
-    third choice does not, the first n paths are a best tree of n nodes. Ties go to the shallower node, then to the elder.
+    third choice does not, the first n paths are a best tree of n nodes; `from_paths` makes tokens and parents of them.
+    Ties go to the shallower node, then to the elder.
     Raises ValueError as `best_tree` does. Source: Cai et al. 2024 (Medusa), section 2.3.3.
 
     >>> growth([0.5, 0.25], 3)

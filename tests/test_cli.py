@@ -93,6 +93,8 @@ def test_a_context_that_ends_is_said():
         (("generate", "x", "--target", "x" * 300), "target"),
         (("generate", b"\xff"), "prompt"),
         (("dance",), "dance"),
+        (("generate", "x", "--drafter", "medusa", "--gamma", "7"), "gamma: 7, expected at most 4"),
+        (("generate", "x", "--drafter", "medusa", "--tree", "--nodes", "10", "--temperature", "0"), "nodes: 10, expected one of 4, 8, 16, 32"),
         ((), "generate,measure"),
     ],
 )

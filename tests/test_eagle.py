@@ -253,3 +253,10 @@ def test_a_target_without_features_is_refused():
     with pytest.raises(ValueError, match="features: None"):
         target = toy.TableModel(lambda text: [1.0, 0.0], 2)
         decode.generate(target, [0], EagleDrafter(TokenHead(P2, 0)), max_new_tokens=3)
+
+
+def test_two_kinds_of_trees_at_once_and_other_heads_are_refused():
+    with pytest.raises(ValueError, match="branching: .* beside nodes = 4"):
+        EagleDrafter(small_head(), nodes=4, branching=(2,))
+    with pytest.raises(ValueError, match="head: list, expected an EAGLE head"):
+        EagleDrafter([])

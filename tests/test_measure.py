@@ -249,7 +249,7 @@ def test_the_usual_ways_are_compared_on_the_same_prompts(temperature):
     assert list(nodes) == list(ways)
     assert 20 < nodes["EAGLE, tree of 32"] <= 32 and 20 < nodes["Medusa, tree of 32"] <= 32  # fewer near the end
     assert 6 < nodes["EAGLE, tree of 8"] <= 8 and 6 < nodes["Medusa, tree of 8"] <= 8
-    assert 2 < nodes["draft model, chain of 3"] <= 3 < nodes["EAGLE, chain of 4"] <= 4
+    assert 2 < nodes["draft model, chain of 3"] <= 3 < nodes["EAGLE, chain of 7"] <= 7
     assert all((row["beta_by_step"] == []) == ("tree" in row["name"]) for row in found["rows"])
     table = _compared_table(found)
     assert all(name in table for name in ways) and "if positions" in table

@@ -204,5 +204,11 @@ def test_a_drawn_tree_has_distinct_siblings_and_the_law_each_was_drawn_from():
 def test_a_branching_that_cannot_be_drawn_is_refused(branching, word):
     with pytest.raises(ValueError, match=word):
         MedusaDrafter(random_heads(), branching=branching)
-    with pytest.raises(ValueError, match="beside parents"):
-        MedusaDrafter(random_heads(), [-1], branching=(2,))
+
+
+def test_several_kinds_of_trees_at_once_and_other_heads_are_refused():
+    for settings in ({"parents": [-1], "branching": (2,)}, {"nodes": 8, "branching": (2,)}, {"parents": [-1], "nodes": 8}):
+        with pytest.raises(ValueError, match=" beside .* expected one of them"):
+            MedusaDrafter(random_heads(), **settings)
+    with pytest.raises(ValueError, match="heads: GPT2, expected Medusa heads"):
+        MedusaDrafter(small())

@@ -25,6 +25,8 @@ class EagleDrafter:
     """
 
     def __init__(self, head, nodes=None, width=8, branching=None):
+        if not hasattr(head, "rollback"):
+            raise ValueError(f"head: {type(head).__name__}, expected an EAGLE head such as load_heads('eagle')")
         for name, value in (("nodes", 1 if nodes is None else nodes), ("width", width)):
             if value < 1:
                 raise ValueError(f"{name}: {value!r}, expected an integer >= 1")

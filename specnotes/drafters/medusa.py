@@ -8,18 +8,21 @@ from specnotes.records import Draft
 from specnotes.tree import depths, ranks
 
 
+NODES = 32
+
+
 class MedusaDrafter:
     """Draft a tree from heads that look 1, 2, ... tokens ahead: of their likeliest tokens, or of tokens drawn from them.
 
     heads: what has `choices(feature, ranks)`, `logits(feature)` and `vocab_size`, such as specnotes.heads.MedusaHeads.
     They look at the feature that the last committed token was drawn from, and do not see that token.
     parents: the shape of the tree (see specnotes.tree), whose node of depth i and rank r bears the r-th choice of head i;
-    None is the best tree of `nodes` nodes that came with the heads. The tokens are not drawn, so each has a one-hot q:
+    without it the best tree of `nodes` nodes (32) that came with the heads. The tokens are not drawn, so each has a one-hot q:
     use `greedy_rule` at temperature 0, above it `sampler_match_rule` or `with_replacement_rule`.
     branching: a tree in which every node of depth i has branching[i] children, drawn from the warped row of head i
     without replacement: use `without_replacement_rule`.
-    Raises ValueError for a tree deeper than there are heads, no tree of that many nodes, both kinds of trees at once, or
-    a branching that is no tuple of integers >= 1.
+    Raises ValueError for a tree deeper than there are heads, no tree of that many nodes, several kinds of trees at
+    once, or a branching that is no tuple of integers >= 1.
     Source: Cai et al. 2024 (Medusa), sections 2.1 and 2.3.3.
 
     >>> from specnotes.heads import MedusaHeads
@@ -31,16 +34,21 @@ class MedusaDrafter:
     (1, 0)
     """
 
-    def __init__(self, heads, parents=None, nodes=32, branching=None):
-        if parents is not None and branching is not None:
-            raise ValueError(f"branching: {branching!r} beside parents = {parents!r}, expected one of the two")
+    def __init__(self, heads, parents=None, nodes=None, branching=None):
+        if not hasattr(heads, "choices"):
+            raise ValueError(f"heads: {type(heads).__name__}, expected Medusa heads such as load_heads('medusa')")
+        given = {"parents": parents, "nodes": nodes, "branching": branching}
+        given = [f"{name} = {value!r}" for name, value in given.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' beside '.join(given)}, expected one of them")
         self.heads, self.vocab_size, self.branching, self._feature = heads, heads.vocab_size, branching, None
         if branching is not None:
             self.branching, self.max_nodes = check_branching(branching, len(heads), heads.vocab_size)
             return
+        nodes = NODES if nodes is None else nodes
         if parents is None and nodes not in heads.trees:
             known = ", ".join(map(str, heads.trees))
-            raise ValueError(f"nodes: {nodes}, expected one of {known} or a tree in `parents`")
+            raise ValueError(f"nodes: {nodes}, expected one of {known}, or the shape of a tree in parents")
         self.parents = tuple(heads.trees[nodes] if parents is None else parents)
         self._depths, self._ranks = depths(self.parents), ranks(self.parents)
         levels, siblings = (1 + max(found, default=-1) for found in (self._depths, self._ranks))
