@@ -133,25 +133,23 @@ def test_a_comparison_has_the_usual_ways_and_figures_that_belong_together(name):
 
 
 def test_what_the_chapter_on_heads_says_of_its_records_is_so():
-    from specnotes.heads import load_heads
-    from specnotes.tree import expected_tokens
-
     warm, greedy = ({row["name"]: row for row in DRAFTERS[name]["rows"]} for name in ("drafters-T1", "drafters-T0"))
-    draft, medusa = "draft model, chain of 3", load_heads("medusa")
+    draft = "draft model, chain of 3"
     for rows in (warm, greedy):
         for kind in ("Medusa", "EAGLE"):
-            tokens = [rows[f"{kind}, {shape}"]["tokens_per_pass"] for shape in ("chain of 4", "tree of 8", "tree of 32")]
-            assert tokens == sorted(tokens)
+            assert rows[f"{kind}, tree of 8"]["tokens_per_pass"] < rows[f"{kind}, tree of 32"]["tokens_per_pass"]
             assert rows[f"{kind}, tree of 32"]["speedup_high"] < 1
-        assert max(rows, key=lambda name: rows[name]["tokens_per_pass"]) == "EAGLE, tree of 32"
+    tokens = {name: row["tokens_per_pass"] for name, row in greedy.items()}
+    assert tokens["EAGLE, chain of 7"] >= tokens["EAGLE, tree of 32"] - 0.1 and tokens["EAGLE, tree of 8"] < tokens["EAGLE, chain of 7"] - 1
     assert greedy["Medusa, chain of 4"]["tokens_per_pass"] == pytest.approx(greedy[draft]["tokens_per_pass"], abs=0.1)
     assert warm["Medusa, tree of 32"]["tokens_per_pass"] < warm[draft]["tokens_per_pass"] - 0.5
-    for nodes in (8, 32):
-        promised = expected_tokens(medusa.trees[nodes], medusa.accuracy)
-        assert promised < greedy[f"Medusa, tree of {nodes}"]["tokens_per_pass"] < 1.1 * promised
     assert greedy["Medusa, tree of 32"]["steps"]["target"] == pytest.approx(5, abs=0.2)
     best = [max(rows, key=lambda name: rows[name]["speedup"]) for rows in (warm, greedy)]
-    assert best == [draft, "EAGLE, chain of 3"]
+    assert best == [draft, "EAGLE, chain of 7"]
+    assert greedy["EAGLE, chain of 3"]["speedup_high"] < greedy["EAGLE, chain of 7"]["speedup_low"]
+    report = json.loads((ROOT / "specnotes" / "assets" / "heads" / "training.json").read_text(encoding="utf-8"))["decoded"]
+    carded = {"Medusa, chain of 4": "medusa_chain", "Medusa, tree of 32": "medusa_tree", "EAGLE, tree of 32": "eagle_tree"}
+    assert all(report[f"{name}_tokens_per_pass_T0"] < tokens[way] for way, name in carded.items())
     assert warm[draft]["steps"]["draft"] == pytest.approx(warm["EAGLE, chain of 3"]["steps"]["draft"] / 2, abs=0.03)
     assert greedy["Medusa, tree of 32"]["speedup_free"] > greedy[draft]["speedup_free"]
     here, other = (RECORDS[name]["rows"][3] for name in ("measured", "measured-other"))
