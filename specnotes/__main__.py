@@ -74,7 +74,7 @@ def drafting(args, pair, gamma):
     if args.drafter == "model":
         for name, usual in (("tree", False), ("nodes", NODES), ("heads", None)):
             if getattr(args, name) != usual:
-                raise ValueError(f"{name}: given with the drafter 'model', expected it with --drafter medusa or eagle")
+                raise ValueError(f"{name}: {getattr(args, name)!r} with the drafter 'model', expected it with --drafter medusa or eagle")
         return Way(gamma)
     if args.nodes != NODES and not args.tree:
         raise ValueError(f"nodes: {args.nodes}, expected them with --tree")
@@ -195,7 +195,7 @@ def _compared(args, pair, options):
 
     for name, usual in (("gamma", None), ("tree", False), ("nodes", NODES), ("heads", None)):
         if getattr(args, name) != usual:
-            raise ValueError(f"{name}: given with the drafter 'all', which has lengths and trees of its own")
+            raise ValueError(f"{name}: {getattr(args, name)!r} beside the drafter 'all', which has lengths and trees of its own")
     medusa, eagle = (load_heads(kind, None, args.target, args.dtype) for kind in KINDS)
     record = compare(pair, usual_ways(medusa, eagle, args.temperature), **options)
     record["settings"]["drafter"] = ALL
@@ -293,6 +293,9 @@ def _table_row(row):
 
 
 def main(arguments=None):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: what is written goes nowhere
+            setattr(sys, name, open(os.devnull, "w"))
     parser = build_parser()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a letter the terminal lacks must not lose the text

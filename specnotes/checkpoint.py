@@ -49,6 +49,8 @@ def _sums(path):
     if not path.is_file():
         return {}
     pairs = [line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError(f"{path}: a line without a digest or a name, expected both in each")
     return {name.lstrip("*"): digest for digest, name in pairs}
 
 

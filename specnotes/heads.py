@@ -130,6 +130,8 @@ def load_heads(kind, folder=None, target=None, dtype="float32"):
         raise ValueError(f"kind: {kind!r}, expected one of {', '.join(KINDS)}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype: {dtype!r}, expected one of {', '.join(DTYPES)}")
+    if folder == "":
+        raise ValueError("heads: empty, expected a folder")
     folder = ASSETS / "heads" / kind if folder is None else Path(folder).resolve()
     target = ASSETS / "target" if target is None else Path(target).resolve()
     check_sums(folder)
@@ -140,17 +142,20 @@ def load_heads(kind, folder=None, target=None, dtype="float32"):
         raise ValueError(f"target: {target} is not the one these {kind} heads were trained on, expected that one")
     try:
         return (_medusa if kind == "medusa" else _eagle)(settings, tensors, target, dtype)
-    except KeyError as error:
-        raise ValueError(f"{folder}: no {error}, expected what the training of {kind} heads writes") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        expected = f"expected what the training of {kind} heads writes"
+        raise ValueError(f"heads: {folder}: {type(error).__name__} {error}; {expected}") from error
 
 
 def _read(folder):
     """(the entries of config.json, {name: array} of the weights)."""
     try:
         settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(settings, dict):
+            raise ValueError(f"{CONFIG} holds no table of settings")
         return settings, load_file(folder / WEIGHTS)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ValueError(f"folder: {folder}: {error}") from error
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+        raise ValueError(f"heads: {folder}: {error}") from error
 
 
 def _digest(path):
@@ -164,6 +169,9 @@ def _medusa(settings, tensors, target, dtype):
     count = settings["heads"]
     blocks = [(tensors[f"medusa.h.{k}.weight"], tensors[f"medusa.h.{k}.bias"]) for k in range(count)]
     trees = {int(nodes): parents for nodes, parents in settings["trees"].items()}
+    whole, table = read_config(target), tensors["unembed.0"]
+    if table.shape != (whole.vocab_size, whole.width):
+        raise ValueError(f"unembed.0 has shape {table.shape}, expected the target's {(whole.vocab_size, whole.width)}")
     return MedusaHeads(blocks, [tensors[f"unembed.{k}"] for k in range(count)], settings["accuracy"], trees, dtype)
 
 

@@ -284,8 +284,8 @@ def eagle_way(head, temperature, gamma, nodes=None):
     if temperature == 0:
         width = min(8, max(1, nodes // 2))
         return Way(gamma, partial(EagleDrafter, head, nodes=nodes, width=width), sampler_match_rule)
-    branching = branching_within(nodes, max(1, gamma))
-    return Way(gamma, partial(EagleDrafter, head, branching=branching), without_replacement_rule)
+    branching = branching_within(min(nodes, head.max_length - 1), max(1, gamma))
+    return Way(min(gamma, len(branching)), partial(EagleDrafter, head, branching=branching), without_replacement_rule)
 
 
 def usual_ways(medusa, eagle, temperature):

@@ -7,7 +7,7 @@ k-th candidate at a place has rank k - 1.
 import operator
 from collections import Counter
 from collections.abc import Mapping
-from itertools import count
+from itertools import accumulate, count
 from numbers import Integral, Real
 
 import numpy as np
@@ -147,7 +147,7 @@ def from_branching(branching):
 
 
 def branching_within(nodes, levels, most=4):
-    """A branching of at most `nodes` nodes, the first levels widest: each in turn grows as far as fits, up to `most`.
+    """A branching of at most `nodes` nodes, one level after another grown as far as fits, up to `most`.
 
     Fewer levels where there are not as many nodes. Raises ValueError for a count < 1.
 
@@ -160,7 +160,7 @@ def branching_within(nodes, levels, most=4):
     for level in range(len(branching)):
         while branching[level] < most:
             branching[level] += 1
-            if int(np.cumprod(branching).sum()) > nodes:
+            if sum(accumulate(branching, operator.mul)) > nodes:
                 branching[level] -= 1
                 break
     return tuple(branching)
@@ -338,8 +338,8 @@ def top_nodes(parents, values, nodes):
     if len(values) != len(parents):
         raise ValueError(f"values: {len(values)} given for {len(parents)} nodes, expected as many")
     for node, parent in enumerate(parents):
-        if parent != -1 and values[node] > values[parent]:
-            raise ValueError(f"values: {values[node]} at node {node}, expected at most its parent's {values[parent]}")
+        if not values[node] <= (values[parent] if parent != -1 else values[node]):  # so that NaN is refused too
+            raise ValueError(f"values: {values[node]} at node {node}, expected a number, at most its parent's")
     depth = depths(parents)
     order = sorted(range(len(parents)), key=lambda node: (-values[node], depth[node], node))
     return order[: _check_count("nodes", nodes, least=0)]

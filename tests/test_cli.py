@@ -157,5 +157,17 @@ def test_all_drafters_are_compared_in_one_table():
     for name in ("draft model, chain of 3", "Medusa, tree of 32", "EAGLE, tree of 8"):
         assert done.stdout.count(name) == 1
     refused = run("measure", "--drafter", "all", "--tree")
-    assert refused.returncode == 2 and "tree: given with the drafter 'all'" in refused.stderr
+    assert refused.returncode == 2 and "tree: True beside the drafter 'all'" in refused.stderr
     assert run("generate", "a", "--drafter", "all").returncode == 2
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_reason_to_fail(closed):
+    shell = f"'{sys.executable}' -m specnotes generate hi --drafter medusa --max-new-tokens 3 {'>&-' if closed == 'stdout' else '2>&-'}"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == "" and bool(done.stdout) == (closed == "stderr")
+
+
+def test_a_tree_far_too_large_is_cut_to_the_context():
+    done = run("generate", "hi", "--drafter", "eagle", "--tree", "--gamma", "100", "--nodes", "1000000000000000000", "--max-new-tokens", "3")
+    assert done.returncode == 0 and done.stderr == ""

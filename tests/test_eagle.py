@@ -260,3 +260,32 @@ def test_two_kinds_of_trees_at_once_and_other_heads_are_refused():
         EagleDrafter(small_head(), nodes=4, branching=(2,))
     with pytest.raises(ValueError, match="head: list, expected an EAGLE head"):
         EagleDrafter([])
+
+
+def test_a_prompt_read_in_pieces_meets_its_own_features():
+    layer = Config(13, 400, 12, layers=1, heads=2, tied=False)
+    rng = np.random.default_rng(0)
+    tokens, features = rng.integers(13, size=300).tolist(), rng.standard_normal((300, 12))
+    whole, parts = (EagleHead.random(layer, 3, "float64") for _ in range(2))
+    said = whole.forward(tokens, features=features)
+    alone = [parts.forward([token], features=features[[row]]).logits[0] for row, token in enumerate(tokens)]
+    np.testing.assert_allclose(said.logits, alone, rtol=0, atol=1e-9)
+
+
+def test_values_are_the_heads_own_probabilities_along_the_path():
+    head, target, prompt = small_head(), small(), [1, 2, 3]
+    features = target.forward(prompt[:-1]).features
+    drafter = EagleDrafter(head, nodes=6, width=3)
+    drafter.start(prompt)
+    drafter.read(features)
+    draft, _ = drafter.propose(prompt, 3, None, None)
+    first = probs_from_logits(small_head().forward(prompt[1:], features=features).logits)[-1]
+    roots = draft.children(-1)
+    assert [drafter.values[node] for node in roots] == pytest.approx([first[draft.tokens[node]] for node in roots])
+    assert len(drafter.values) == 6 and list(drafter.values) == sorted(drafter.values, reverse=True)
+
+
+@pytest.mark.parametrize("settings", [{"nodes": float("nan")}, {"nodes": 2.5}, {"nodes": True}, {"nodes": 4, "width": 2.5}, {"nodes": "3"}])
+def test_a_count_that_is_no_integer_is_refused(settings):
+    with pytest.raises(ValueError, match="expected an integer >= 1"):
+        EagleDrafter(small_head(), **settings)

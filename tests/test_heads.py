@@ -299,3 +299,48 @@ def test_a_run_killed_in_each_stage_and_started_again_writes_the_report_of_one_t
     assert found["eagle"]["shifted"] and not found["eagle-unshifted"]["shifted"]
     assert found["eagle"]["fed"] and not found["eagle-unfed"]["fed"]
     assert len(found["medusa"]["trees"]["32"]["parents"]) == 32 and len(found["eagle"]["acceptance_T1"]) == 4
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '"x"', '{"model_type": "specnotes-medusa", "trees": []}', "[" * 100_000])
+def test_settings_of_another_form_are_refused_by_name(folders, text):
+    (folders / "medusa" / "config.json").write_text(text)
+    with pytest.raises(ValueError, match="heads: .*medusa|model_type|target: "):
+        load(folders, "medusa")
+
+
+@pytest.mark.parametrize("key, value", [("heads", "4"), ("heads", None), ("trees", []), ("trees", {"x": [-1]}), ("trees", None)])
+def test_a_setting_of_another_kind_is_refused_by_name(folders, key, value):
+    path = folders / "medusa" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(ValueError, match="heads: .*medusa.* expected what the training of medusa heads writes"):
+        load(folders, "medusa")
+
+
+def test_a_table_of_another_width_and_a_broken_list_of_checksums_are_refused(folders):
+    tensors = medusa_tensors()
+    tensors |= {f"unembed.{k}": np.zeros((7, 5)) for k in range(2)} | {f"medusa.h.{k}.weight": np.zeros((5, 5)) for k in range(2)}
+    tensors |= {f"medusa.h.{k}.bias": np.zeros(5) for k in range(2)}
+    save_half(tensors, folders / "medusa")
+    with pytest.raises(ValueError, match=r"unembed.0 has shape \(7, 5\), expected the target's \(7, 8\)"):
+        load(folders, "medusa")
+    (folders / "SHA256SUMS").write_text("word\n")
+    with pytest.raises(ValueError, match="SHA256SUMS: a line without"):
+        load(folders, "eagle")
+    with pytest.raises(ValueError, match="heads: empty"):
+        load_heads("eagle", "")
+
+
+def test_an_eagle_head_of_an_untied_target_uses_its_own_unembedding(folders):
+    whole = random_tensors(CONFIG, 0, 0.5)
+    (folders / "target" / "config.json").write_text(json.dumps(GPT2_JSON | {"tie_word_embeddings": False}))
+    logits = []
+    for seed in (5, 6):
+        table = np.random.default_rng(seed).standard_normal(whole["wte.weight"].shape)
+        save_half(whole | {"lm_head.weight": table}, folders / "target")
+        path = folders / "eagle" / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"target_sha256": digest(folders / "target" / "model.safetensors")}))
+        head = load(folders, "eagle", dtype="float64")
+        said = head.forward([1, 2], features=np.ones((2, 8)))
+        logits.append(said.logits)
+        np.testing.assert_allclose(said.logits, said.features @ halved(table).T, rtol=1e-9)
+    assert not np.allclose(*logits)

@@ -222,14 +222,17 @@ def test_a_compared_row_by_hand():
         Round(first, verdict, verdict.tokens, verdict.kinds, (1.0,)),
     ]
     drafted = measure.Run(8.0, 4, 2, {"draft": 2.0, "target": 5.0, "rule": 1.0}, Trace(rounds, "length"))
+    faster = measure.Run(2.0, 4, 1, {"draft": 0.5, "target": 1.25, "rule": 0.25}, Trace(rounds[:1], "length"))
     plain = measure.Run(10.0, 5, 5, {"draft": 0.0, "target": 9.0, "rule": 1.0}, None)
-    row = measure.compared_row("heads", measure.Way(2), [(drafted, plain)], np.random.default_rng(0))
-    # a plain pass takes 2 seconds; a drafted one 1 for its draft, 2.5 for the target and 0.5 for the rule
-    assert row["steps"] == {"draft": 0.5, "target": 1.25, "rule": 0.25}
-    assert row["speedup"] == 1.0 and row["speedup_low"] is None and row["tokens_per_pass"] == 2
-    assert row["speedup_free"] == pytest.approx(2 / (0.5 + 0.9 + 0.25))
-    assert row["nodes_per_pass"] == pytest.approx(7 / 3)
-    assert row["beta_by_step"] == [0.75, 0.25]
+    row = measure.compared_row("heads", measure.Way(2), [(drafted, plain), (faster, plain), (faster, plain)], np.random.default_rng(0))
+    # a plain pass takes 2 seconds; the slow run's passes take 1 for the draft, 2.5 for the target and .5 for the rule,
+    # the fast ones' .5, 1.25 and .25: the medians are theirs
+    assert row["steps"] == {"draft": 0.25, "target": 0.625, "rule": 0.125}
+    assert row["speedup"] == 2 / 0.5 and row["tokens_per_pass"] == 12 / 4  # plain 2 seconds a token, fast .5
+    assert row["speedup_free"] == pytest.approx(3 / (0.25 + 0.9 + 0.125))
+    assert row["nodes_per_pass"] == pytest.approx((2 + 3 + 2 + 2 + 2) / 5)
+    assert row["beta_by_step"] == pytest.approx([(0.5 + 1 + 0.5 + 0.5) / 4, 0.25])
+    assert measure.compared_row("heads", measure.Way(2), [(drafted, plain)], np.random.default_rng(0))["speedup_low"] is None
 
 
 def eagle_head(target):
@@ -271,3 +274,56 @@ def test_kernels_chosen_by_the_environment_are_recorded_and_said(monkeypatch, re
     machine = measure.machine()
     assert machine["kernels_chosen_by"] == {"OPENBLAS_CORETYPE": "Haswell"}
     assert "OPENBLAS_CORETYPE=Haswell is set" in _table(record | {"machine": record["machine"] | machine})
+
+
+def test_every_way_has_its_levels_its_shape_and_its_rule():
+    medusa = MedusaHeads([*tiny_heads().blocks, tiny_heads().blocks[0]], [*tiny_heads().tables, tiny_heads().tables[0]])
+    medusa.trees, head = {8: [-1] * 8, 32: [-1] * 32}, eagle_head(tiny(2, 0))
+    for temperature in (0, 0.7):
+        ways = measure.usual_ways(medusa, head, temperature)
+        assert {name: way.gamma for name, way in ways.items() if "chain" in name} == {
+            "draft model, chain of 3": 3, "Medusa, chain of 4": 4, "EAGLE, chain of 3": 3, "EAGLE, chain of 7": 7}
+        assert ways["Medusa, chain of 4"].drafter().branching == (1, 1, 1, 1)
+        assert all(way.rule is token_rule for name, way in ways.items() if "chain" in name)
+        trees = [way for name, way in ways.items() if "tree" in name]
+        assert {way.rule for way in trees} == {without_replacement_rule if temperature else sampler_match_rule}
+        assert [way.gamma for way in trees] == [4, 4, 4, 4 if temperature else 6]
+        assert [way.drafter().max_nodes for way in trees] == ([8, 28, 8, 28] if temperature else [8, 32, 8, 32])
+
+
+def test_a_small_drawn_tree_has_no_levels_it_has_no_nodes_for():
+    assert measure.eagle_way(eagle_head(tiny(2, 0)), 1.0, 6, 3).gamma == 3
+
+
+def test_runs_are_decoded_at_the_temperature_asked_for(monkeypatch):
+    warps = []
+
+    def asked(pair, prompts, ways, warp, *rest):
+        warps.append((warp, prompts))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "paired_runs", asked)
+    for temperature in (0, 0.5):
+        with pytest.raises(KeyboardInterrupt):
+            measure.measure(tiny_pair(), gammas=(1,), temperature=temperature, tokens=12, repeats=1)
+    [(greedy, prompts), (half, _)] = warps
+    assert greedy([[0.0, 1.0]]).tolist() == [[0, 1]] and half([[0.0, 1.0]])[0][1] == pytest.approx(1 / (1 + np.exp(-2)))
+    assert [tiny_pair().tokenizer.decode(prompt) for prompt in prompts] == list(measure.PROMPTS)
+
+
+def test_the_clock_runs_from_the_second_pass_to_the_last(monkeypatch):
+    class Slow(GPT2):
+        def forward(self, *args, **kwargs):
+            now[0] += 1.0
+            return super().forward(*args, **kwargs)
+
+    now = [0.0]
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    target = Slow.random(tiny(2, 0).config, 0)
+    run = measure.timed_run(Pair(target, tiny(1, 1), None), [1, 2, 3], measure.Way(0), softmax, 6, np.random.default_rng(0))
+    assert run.passes == 5 == run.seconds == run.phases["target"] and run.phases["draft"] == 0
+    draft = Slow.random(tiny(1, 1).config, 1)
+    run = measure.timed_run(Pair(tiny(2, 0), draft, None), [1, 2, 3], measure.Way(2), softmax, 20, np.random.default_rng(0))
+    # each pass but the short ones at the end asks the draft once per token; its first, which reads the prompt, is not timed
+    later = sum(len(round.draft) for round in run.trace.rounds[1:])
+    assert run.phases["draft"] == run.seconds == later

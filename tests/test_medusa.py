@@ -200,7 +200,7 @@ def test_a_drawn_tree_has_distinct_siblings_and_the_law_each_was_drawn_from():
             np.testing.assert_allclose(q[node], left / left.sum(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("branching, word", [((0,), "branching: 0"), ((14,), "at most 13 children"), ((1,) * 5, "1 to 4 levels"), ((), "1 to 4")])
+@pytest.mark.parametrize("branching, word", [((0,), r"branching: \(0,\)"), ((14,), "levels of 1 to 13 children"), ((1,) * 5, "1 to 4 levels"), ((), "1 to 4")])
 def test_a_branching_that_cannot_be_drawn_is_refused(branching, word):
     with pytest.raises(ValueError, match=word):
         MedusaDrafter(random_heads(), branching=branching)
@@ -212,3 +212,32 @@ def test_several_kinds_of_trees_at_once_and_other_heads_are_refused():
             MedusaDrafter(random_heads(), **settings)
     with pytest.raises(ValueError, match="heads: GPT2, expected Medusa heads"):
         MedusaDrafter(small())
+
+
+def test_a_drawn_tree_is_drawn_from_the_warped_rows():
+    from functools import partial
+
+    from specnotes.dice import RandomDice
+    from specnotes.distributions import probs_from_logits
+
+    heads, feature = random_heads(), np.ones(CONFIG.width)
+    drafter = MedusaDrafter(heads, branching=(1, 1))
+    drafter.start([1, 2])
+    drafter.read(feature[None])
+    warp = partial(probs_from_logits, temperature=0.5)
+    _, q = drafter.propose([1, 2], 2, warp, RandomDice(np.random.default_rng(0)))
+    np.testing.assert_allclose(q, warp(heads.logits(feature))[:2], rtol=1e-12)
+
+
+def test_a_new_text_forgets_the_feature_of_the_old_one():
+    drafter = MedusaDrafter(random_heads(), [-1, 0])
+    drafter.start([1, 2])
+    drafter.read(np.ones((1, CONFIG.width)))
+    drafter.start([5])
+    assert len(drafter.propose([5], 2, None, None)[0]) == 0
+
+
+@pytest.mark.parametrize("branching", [3, (400,) * 4, (10**9,), (2.5,), "ab"])
+def test_a_branching_of_any_size_is_judged_before_a_tree_is_built(branching):
+    with pytest.raises(ValueError, match="branching: "):
+        MedusaDrafter(random_heads(), branching=branching)

@@ -1,7 +1,9 @@
 """Trees whose candidates are drawn: at temperature above 0 they are worth more than the likeliest tokens."""
 
+import operator
+from itertools import accumulate
+
 from specnotes.distributions import without
-from specnotes.tree import from_branching
 
 
 def check_branching(branching, most_levels, vocab_size):
@@ -9,13 +11,13 @@ def check_branching(branching, most_levels, vocab_size):
 
     Raises ValueError for a count < 1 or beyond the vocabulary, no level, or more levels than there can be.
     """
-    branching = tuple(branching)
-    nodes = len(from_branching(branching))
-    if not 1 <= len(branching) <= most_levels or max(branching) > vocab_size:
-        raise ValueError(
-            f"branching: {branching}, expected 1 to {most_levels} levels of at most {vocab_size} children each"
-        )
-    return branching, nodes
+    try:
+        counts = tuple(map(operator.index, branching))
+    except TypeError:
+        counts = ()
+    if not 1 <= len(counts) <= most_levels or not all(1 <= count <= vocab_size for count in counts):
+        raise ValueError(f"branching: {branching!r}, expected 1 to {most_levels} levels of 1 to {vocab_size} children each")
+    return counts, sum(accumulate(counts, operator.mul))
 
 
 def siblings(row, count, dice):

@@ -1,5 +1,7 @@
 """EAGLE: a light head guesses the target's next features, and the target's unembedding turns them into tokens."""
 
+from numbers import Integral
+
 import numpy as np
 
 from specnotes.distributions import one_hot, probs_from_logits
@@ -28,7 +30,7 @@ class EagleDrafter:
         if not hasattr(head, "rollback"):
             raise ValueError(f"head: {type(head).__name__}, expected an EAGLE head such as load_heads('eagle')")
         for name, value in (("nodes", 1 if nodes is None else nodes), ("width", width)):
-            if value < 1:
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}: {value!r}, expected an integer >= 1")
         if nodes is not None and branching is not None:
             raise ValueError(f"branching: {branching!r} beside nodes = {nodes}, expected one of the two")
