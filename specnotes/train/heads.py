@@ -1,7 +1,7 @@
 """`python -m specnotes.train.heads`: Medusa heads and an EAGLE head for a finished target; run it again to resume.
 
 The target is frozen. Both learn from its hidden states after the last LayerNorm, on three kinds of text in equal
-parts: the corpus, text the target drew at temperature 1, and text it wrote all but greedily. What is reported is
+parts: the corpus, text the target drew at temperature 1, and text it wrote almost greedily. What is reported is
 measured on text of the last two kinds that it wrote after prompts from the held-out works.
 """
 
@@ -57,7 +57,7 @@ def main(argv=None):
     held_out = tokens.encode(tokenizer, held_texts)
     texts = write_texts(target, {"": stream, "held-": held_out}, plan, out)
     data = {name: (ids, feature_rows(target, ids, out / f"{name}-features.npy")) for name, ids in texts.items()}
-    report = {"data": data_report(texts, works), "target": target_report(target, args.target, data)}
+    report = {"seed": plan["seed"], "data": data_report(texts, works), "target": target_report(target, args.target, data)}
     models = {}
     report["software"] = {"torch": torch.__version__, "threads": args.threads}
     for kind in KINDS:
@@ -75,7 +75,7 @@ def parse(argv):
     parser.add_argument("--eagle-steps", type=int, default=EAGLE_STEPS, help=f"default {EAGLE_STEPS}, as shipped")
     parser.add_argument("--corpus-tokens", type=int, default=CORPUS_TOKENS, help=f"read; default {CORPUS_TOKENS}")
     parser.add_argument("--sampled-tokens", type=int, default=SAMPLED_TOKENS, help=f"drawn; default {SAMPLED_TOKENS}")
-    parser.add_argument("--cold-tokens", type=int, default=COLD_TOKENS, help=f"all but greedy; default {COLD_TOKENS}")
+    parser.add_argument("--cold-tokens", type=int, default=COLD_TOKENS, help=f"almost greedy; default {COLD_TOKENS}")
     return parser.parse_args(argv)
 
 
