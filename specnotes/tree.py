@@ -19,6 +19,12 @@ def _check_count(name, value, least=1):
     return int(value)
 
 
+def _check_iterable(name, values):
+    if not np.iterable(values) or isinstance(values, str):
+        raise ValueError(f"{name}: {values!r}, expected a sequence")
+    return values
+
+
 def _check_unit(name, value):
     if not isinstance(value, Real) or not 0 <= value <= 1:
         raise ValueError(f"{name}: {value!r}, expected a number in [0, 1]")
@@ -93,7 +99,7 @@ def from_paths(paths):
     >>> from_paths([(5, 6), (5, 7), (8,)])
     ([5, 8, 6, 7], [-1, -1, 0, 0])
     """
-    paths = [_check_path(path) for path in paths]
+    paths = [_check_path(path) for path in _check_iterable("paths", paths)]
     nodes = list(dict.fromkeys(path[:size] for path in paths for size in range(1, len(path) + 1)))
     nodes.sort(key=len)  # stable: elder siblings, and elder parents' children, stay first
     index = {path: node for node, path in enumerate(nodes)}
@@ -143,7 +149,7 @@ def from_branching(branching):
     >>> from_branching((2, 1))
     [-1, -1, 0, 1]
     """
-    return cartesian([range(_check_count("branching", size)) for size in branching])[1]
+    return cartesian([range(_check_count("branching", size)) for size in _check_iterable("branching", branching)])[1]
 
 
 def branching_within(nodes, levels, most=4):
@@ -228,7 +234,7 @@ def _lookup(acceptance):
     if isinstance(acceptance, Mapping):
         table = dict(acceptance)
     else:
-        rows = [list(row) if np.iterable(row) else row for row in acceptance]
+        rows = [list(row) if np.iterable(row) else row for row in _check_iterable("acceptance", acceptance)]
         if not any(isinstance(row, list) for row in rows):
             rows = [_check_unit("acceptance", value) for value in rows]
             return lambda depth, rank: rows[rank] if rank < len(rows) else None

@@ -251,3 +251,14 @@ def test_a_budget_of_no_nodes_is_refused():
     for settings in ({"nodes": 0, "levels": 4}, {"nodes": 4, "levels": 0}, {"nodes": 4, "levels": 4, "most": 1.5}):
         with pytest.raises(ValueError, match="expected an integer >= 1"):
             tree.branching_within(**settings)
+
+
+@pytest.mark.parametrize("call, name", [
+    (lambda: tree.best_tree(0.5, 1), "acceptance: 0.5"), (lambda: tree.growth(None, 1), "acceptance: None"),
+    (lambda: tree.expected_tokens([-1], None), "acceptance: None"), (lambda: tree.from_paths(None), "paths: None"),
+    (lambda: tree.from_branching(3), "branching: 3"), (lambda: tree.top_nodes([-1, 0], [0.5, float("nan")], 2), "values: nan"),
+    (lambda: tree.top_nodes([-1], [float("nan")], 1), "values: nan"),
+])
+def test_what_is_no_sequence_or_no_number_is_refused_by_name(call, name):
+    with pytest.raises(ValueError, match=name):
+        call()
