@@ -420,9 +420,10 @@ def _mean_by_step(rows):
 def make_row(gamma, runs, alpha, c, verify_cost, rng):
     """The figures of one gamma from its runs, [(Run, plain Run next to it), ...].
 
-    tokens_per_pass is counted over the timed passes; nodes_per_pass are drafted tokens that the target verified. speedup is the median of seconds per token, plain over
-    speculative, with speedup_low and speedup_high, its 95 % bootstrap interval (None for a single run). predicted_flat takes gamma + 1
-    positions to cost what one does, predicted_measured takes what was measured.
+    tokens_per_pass is counted over the timed passes; nodes_per_pass are drafted tokens that the target verified.
+    speedup is the median of seconds per token, plain over speculative, with speedup_low and speedup_high, its 95 %
+    bootstrap interval (None for a single run). predicted_flat takes gamma + 1 positions to cost what one does,
+    predicted_measured takes what was measured.
     speedup = predicted_measured * token_part * cost_part: token_part is what the formula for the tokens is off,
     cost_part what a pass timed by its parts is off. All of these are None where alpha is, for gamma > 0.
     seconds_per_pass: medians of the three phases.

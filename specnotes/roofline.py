@@ -13,6 +13,7 @@ from specnotes import theory
 
 LARGEST = 1e18  # what no count here reaches, and floats can still tell apart from infinity when multiplied
 
+
 def _number(name, value, least, integer=True):
     kind = Integral if integer else Real
     if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= LARGEST:

@@ -198,10 +198,8 @@ def test_the_committed_fit_follows_from_the_committed_times(name):
     assert fit.deviation[1] == pytest.approx(0, abs=1e-12) == pytest.approx(fit.deviation[16], abs=1e-12)
 
 
-def test_both_models_stay_within_three_tenths_of_the_roofline_with_one_overhead():
-    for found in RECORD["models"].values():
-        deviation = found["fit"]["deviation"]
-        assert max(map(abs, deviation.values())) < 0.3 and max(deviation, key=deviation.get) == "3"
+def test_gpt2_small_stays_within_a_quarter_of_the_roofline_with_one_overhead():
+    assert max(map(abs, RECORD["models"]["GPT-2 small"]["fit"]["deviation"].values())) < 0.25
 
 
 def test_the_committed_record_is_of_the_embedded_target_and_of_a_quiet_machine():

@@ -98,7 +98,8 @@ def test_what_the_measuring_chapter_says_of_its_records_is_so():
     assert max(row["speedup_low"] for row in best) < min(row["speedup"] for row in best)
     assert all(temperatures[2][gamma]["speedup"] < rows[gamma]["speedup"] for rows in temperatures[:2] for gamma in range(4, 9))
     assert measured["c"] <= 0.10 and measured["rows"][2]["predicted_flat"] >= 1.99
-    assert plain["verify_cost"]["4"] > 1.9 and plain["verify_cost"]["9"] > 3 and measured["verify_cost"]["9"] < 2.55
+    assert plain["verify_cost"]["4"] > 1.9 and measured["verify_cost"]["4"] < 1.5
+    assert plain["verify_cost"]["9"] > 3 and measured["verify_cost"]["9"] < 2.55
     gains = [[row["speedup"] for row in record["rows"]] for record in (plain, measured)]
     assert (gains[0][3] - 1) / (gains[1][3] - 1) == pytest.approx(1 / 3, abs=0.05)
     assert gains[0][5] == pytest.approx(1, abs=0.02) and gains[0][6] < 0.95
